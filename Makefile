@@ -1,0 +1,168 @@
+# weft. `make run` and `make test` are the two commands; both install what is missing first (tools/setup.sh).
+#
+#   make             the command build/weft and the library, static and shared
+#   make run         the bundled model writes a function
+#   make test        everything that runs without a download
+#   make asan tsan   the same under the address and the thread sanitizer (build-asan, build-tsan)
+#   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the unit tests and the seed corpora reach
+#   make lint format bench test-real install uninstall clean
+#
+# BUILD=dir keeps another build apart; CC, CFLAGS, PREFIX and DESTDIR have their usual meaning. Other flags or another compiler
+# rebuild what depends on them.
+BUILD   ?= build
+PREFIX  ?= /usr/local
+ifeq ($(origin CC),default)
+CC       = gcc
+endif
+CFLAGS  ?= -O2 -g
+FUZZ_SECONDS ?= 60
+CLANG   ?= $(shell command -v clang-14 || command -v clang || echo clang)
+
+TARGET  := $(shell $(CC) -dumpmachine)
+CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -fno-semantic-interposition -pthread -D_POSIX_C_SOURCE=200809L
+SO       = so
+ifneq ($(findstring darwin,$(TARGET)),)
+CSTD    += -D_DARWIN_C_SOURCE
+SO       = dylib
+endif
+PKGS     = json-c libpcre2-8 libutf8proc libxxhash
+INC      = -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+LIBS     = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
+VERSION := $(shell sed -n 's/^#define WEFT_VERSION "\(.*\)"/\1/p' include/weft.h)
+MAJOR   := $(firstword $(subst ., ,$(VERSION)))
+
+# The kernels are compiled once per instruction set from one source; WEFT_KERNELS names the table that each object exports.
+KERNELS := base
+ifneq ($(filter x86_64-%,$(TARGET)),)
+KERNELS += v3 v4
+endif
+KERNEL_FLAGS_v3 = -march=x86-64-v3
+KERNEL_FLAGS_v4 = -march=x86-64-v4 -mprefer-vector-width=512
+
+KERNEL_SRC := src/ops/cpu/kernels.c
+LIB_SRC := $(filter-out $(KERNEL_SRC),$(wildcard src/base/*.c src/format/*.c src/text/*.c src/ops/*.c src/ops/cpu/*.c src/model/*.c \
+           src/cache/*.c src/engine/*.c))
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(if $(wildcard $(KERNEL_SRC)),$(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o))
+CLI_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
+TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+REPLAYS := $(FUZZERS:%=$(BUILD)/tests/test_%)
+BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/bench_*.c))
+
+.PHONY: all setup tests check run test asan tsan fuzz fuzzers coverage lint format bench test-real install uninstall clean FORCE
+.DELETE_ON_ERROR:
+
+all: $(BUILD)/weft $(BUILD)/libweft.$(SO)
+
+# ---- objects ----
+
+# Changes when the compiler or its flags do, and only then.
+FLAGS = $(CC) $(CSTD) $(CFLAGS) $(INC) $(LIBS)
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+
+COMPILE = @mkdir -p $(@D) && echo '  CC $@' && $(CC) $(CSTD) $(CFLAGS) -MMD -MP $(INC)
+$(BUILD)/src/cli/%.o: src/cli/%.c $(BUILD)/flags
+	$(COMPILE) -DWEFT_SHARE='"$(PREFIX)/share/weft"' -c $< -o $@
+$(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o): $(BUILD)/src/ops/cpu/kernels_%.o: $(KERNEL_SRC) $(BUILD)/flags
+	$(COMPILE) -O3 -fno-math-errno -Wno-psabi $(KERNEL_FLAGS_$*) -DWEFT_KERNELS=weft_kernels_$* -c $< -o $@
+$(BUILD)/src/ops/cpu/%.o: src/ops/cpu/%.c $(BUILD)/flags
+	$(COMPILE) -O3 -fno-math-errno -c $< -o $@
+$(BUILD)/%.o: %.c $(BUILD)/flags
+	$(COMPILE) -c $< -o $@
+
+$(BUILD)/libweft.a: $(LIB_OBJ)
+	@echo '  AR $@' && rm -f $@ && ar rcs $@ $^
+$(BUILD)/libweft.so: $(LIB_OBJ)
+	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -shared -Wl,-soname,libweft.so.$(MAJOR) -o $@ $^ $(LIBS)
+$(BUILD)/libweft.dylib: $(LIB_OBJ)
+	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -dynamiclib -install_name @rpath/libweft.$(MAJOR).dylib -o $@ $^ $(LIBS)
+$(BUILD)/weft: $(CLI_OBJ) $(BUILD)/libweft.a
+	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -o $@ $^ $(LIBS)
+
+# ---- tests ----
+
+$(BUILD)/tests/test_fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(BUILD)/libweft.a
+	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' -o $@ $(filter %.c %.a,$^) $(LIBS)
+$(BUILD)/tests/test_%: tests/unit/test_%.c $(BUILD)/libweft.a
+	$(COMPILE) -Itests -o $@ $(filter %.c %.a,$^) $(LIBS) -lcmocka
+$(BUILD)/bench/%: bench/%.c $(BUILD)/libweft.a
+	$(COMPILE) -o $@ $(filter %.c %.a,$^) $(LIBS)
+
+tests: $(TESTS) $(REPLAYS)
+
+# Everything built, every test run; no set-up.
+check: all tests
+	@tests/run.sh $(BUILD)
+
+setup:
+	@tools/setup.sh
+
+# A make of their own: what pkg-config says may be new after the set-up.
+run: setup
+	@$(MAKE) --no-print-directory all
+	$(BUILD)/weft run --stats "Write a Python function that returns the larger of two numbers."
+test: setup
+	@$(MAKE) --no-print-directory check
+
+SANITIZE = -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
+asan:
+	@$(MAKE) --no-print-directory BUILD=build-asan CFLAGS="$(SANITIZE) -fsanitize=address,undefined" check
+tsan:
+	@$(MAKE) --no-print-directory BUILD=build-tsan CFLAGS="$(SANITIZE) -fsanitize=thread" check
+
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=build-fuzz CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
+	@tests/fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
+fuzzers: $(FUZZERS:%=$(BUILD)/fuzz/%)
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libweft.a
+	$(COMPILE) -fsanitize=fuzzer -o $@ $(filter %.c %.a,$^) $(LIBS)
+
+coverage:
+	@tools/setup.sh fuzz
+	@$(MAKE) --no-print-directory BUILD=build-coverage CC="$(CLANG)" CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" all tests
+	@tools/coverage.sh build-coverage
+
+lint:
+	@tools/setup.sh lint
+	@CFLAGS_LINT="$(CSTD) $(INC)" tools/lint.sh
+format:
+	@tools/lint.sh format
+
+bench: all $(BENCHES)
+	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+
+# Opt-in: real checkpoints, which these scripts look for and may download.
+test-real: all
+	@ran=0; for t in tests/real/*.sh; do [ -x "$$t" ] || continue; ran=1; echo "== $$t"; "$$t" $(BUILD) || exit 1; done; \
+	[ $$ran = 1 ] || { echo "no suites in tests/real"; exit 1; }
+
+# ---- installation ----
+
+D = $(DESTDIR)$(PREFIX)
+install: all
+	install -d $(D)/bin $(D)/include $(D)/lib/pkgconfig $(D)/share/weft/models
+	install -m 755 $(BUILD)/weft $(D)/bin/weft
+	install -m 644 include/weft.h $(D)/include/weft.h
+	install -m 644 $(BUILD)/libweft.a $(D)/lib/libweft.a
+ifeq ($(SO),so)
+	install -m 755 $(BUILD)/libweft.so $(D)/lib/libweft.so.$(MAJOR)
+	ln -sf libweft.so.$(MAJOR) $(D)/lib/libweft.so
+else
+	install -m 755 $(BUILD)/libweft.dylib $(D)/lib/libweft.$(MAJOR).dylib
+	install_name_tool -id $(PREFIX)/lib/libweft.$(MAJOR).dylib $(D)/lib/libweft.$(MAJOR).dylib
+	ln -sf libweft.$(MAJOR).dylib $(D)/lib/libweft.dylib
+endif
+	printf '%s\n' 'Name: weft' 'Description: inference for hybrid language models' 'Version: $(VERSION)' \
+	  'Cflags: -I$(PREFIX)/include' 'Libs: -L$(PREFIX)/lib -lweft' 'Libs.private: -lm -pthread' 'Requires.private: $(PKGS)' \
+	  > $(D)/lib/pkgconfig/weft.pc
+	if [ -d models/mini ]; then cp -R models/mini $(D)/share/weft/models/; fi
+uninstall:
+	rm -f $(D)/bin/weft $(D)/include/weft.h $(D)/lib/libweft.a $(D)/lib/libweft.so $(D)/lib/libweft.so.$(MAJOR) \
+	  $(D)/lib/libweft.dylib $(D)/lib/libweft.$(MAJOR).dylib $(D)/lib/pkgconfig/weft.pc
+	rm -rf $(D)/share/weft
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-coverage
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/fuzz/*.d)

@@ -1,0 +1,164 @@
+/* weft.h: the public C API of weft, an inference engine for hybrid language models.
+ *
+ * Three objects:
+ *   weft_engine   one loaded checkpoint with its memory (KV pages, recurrent states, workspace) and its worker threads;
+ *   weft_request  one prompt on its way to an answer: its ids, its sampler, its place in the caches;
+ *   weft_event    what a step brought: one token of a request, or its end.
+ *
+ * The promise. For one checkpoint, KV type, numerics mode, backend and instruction set, the tokens of a request depend on its
+ * prompt ids, its sampler settings and its seed alone: not on the thread count, the prefill chunk, which other requests share the
+ * batch, or whether and how deep the model's multi-token-prediction head drafts ahead. docs/ARCHITECTURE.md says how it is kept.
+ *
+ * Threads. An engine belongs to one thread at a time: every call on it, its requests and its tokenizer comes from that thread.
+ * Calls set the floating-point mode they need
+ * (denormals are zero) and restore the caller's.
+ *
+ * Errors. A function that can fail returns WEFT_OK (0) or a negative weft_status, and writes one line for a person into the
+ * caller's weft_error where that is not NULL. A failed call changes nothing unless its comment says so. The library never exits
+ * and never prints. */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_VERSION "0.1.0"
+
+typedef enum weft_status {
+    WEFT_OK = 0,
+    WEFT_EINVAL = -1,   /* an argument or option is out of its range */
+    WEFT_EIO = -2,      /* the operating system could not read or write */
+    WEFT_ENOMEM = -3,   /* memory ran out, or the plan does not fit into it */
+    WEFT_EFORMAT = -4,  /* a file is damaged, or contradicts another */
+    WEFT_ESUPPORT = -5, /* a valid file or request that this version cannot serve */
+    WEFT_ENUMERIC = -6, /* a model produced NaN or infinity */
+    WEFT_EBUSY = -7,    /* every place is taken; try again when a request has ended */
+} weft_status;
+
+typedef struct weft_error {
+    weft_status code;
+    char text[1024]; /* UTF-8, one line, always terminated */
+} weft_error;
+
+/* "out of memory" and the like: a fixed English phrase, never NULL. */
+const char *weft_status_name(weft_status s);
+
+
+/* ---- the engine ------------------------------------------------------------------------------------------------------------ */
+
+#define WEFT_MAX_DEPTH 8 /* drafts ahead of a token */
+
+typedef struct weft_engine weft_engine;
+typedef struct weft_request weft_request;
+
+typedef struct weft_config {
+    const char *model; /* a Hugging Face model folder */
+    int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
+    const char *isa;   /* NULL or "auto": the best kernels for this processor; see `weft run --help` */
+    bool precise;      /* float32 activations, KV and probabilities, weights as stored: the only mode of this version, true or not */
+    int context;       /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
+    int max_requests;  /* requests at a time; 0: 1 */
+    int chunk;         /* prompt rows in a step; 0: 256 */
+    int max_depth;     /* the deepest draft any request may ask for, 0..WEFT_MAX_DEPTH; -1: 4 */
+} weft_config;
+
+/* What a configuration takes, in bytes; filled without loading anything. */
+typedef struct weft_memory {
+    uint64_t weights, kv, states, workspace, total;
+    uint64_t kv_per_token, state_per_request;
+    uint64_t available; /* what this process may use: installed memory, or its cgroup's limit */
+} weft_memory;
+/* Checks the checkpoint against its config and plans. Does not fail when the plan does not fit: compare total with available. */
+weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, weft_error *e);
+
+/* Loads. WEFT_ENOMEM, with the numbers, when the plan does not fit. */
+weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e);
+void weft_engine_close(weft_engine *engine); /* closes its requests, too; NULL is fine */
+
+typedef struct weft_info {
+    const char *isa; /* kernels in use */
+    int threads, vocab, context, chunk, max_depth;
+    bool has_mtp;       /* the checkpoint has a multi-token-prediction head */
+    bool has_tokenizer; /* without one, requests and events carry ids only */
+} weft_info;
+void weft_engine_info(const weft_engine *engine, weft_info *info);
+
+/* ---- text ------------------------------------------------------------------------------------------------------------------- */
+
+/* Ids of text[0..n). special: control tokens ("<|im_end|>") in the text are recognised; otherwise they are letters like others.
+ * *ids is freed by weft_ids_free(). */
+weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weft_error *e);
+/* One user turn in ChatML, up to where the answer begins. */
+weft_status weft_encode_chat(const weft_engine *engine, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e);
+void weft_ids_free(int32_t *ids);
+
+/* ---- requests --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_request_desc {
+    const int32_t *prompt; /* at least one id; copied */
+    size_t n_prompt;
+    int max_tokens;        /* >= 1 */
+    double temperature;    /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
+    uint64_t seed;
+    int depth;             /* tokens that the MTP head drafts ahead, 0..max_depth; more than the checkpoint can: none */
+    bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
+    const int32_t *drafts; /* not NULL: drafts come from this list instead of the MTP head (tests): drafts[i] for the i-th generated */
+    size_t n_drafts;       /* token. Copied. */
+    void *user;            /* the caller's own */
+} weft_request_desc;
+
+/* WEFT_EBUSY when no place is free, WEFT_EINVAL when prompt and max_tokens can never fit. */
+weft_status weft_submit(weft_engine *engine, const weft_request_desc *desc, weft_request **request, weft_error *e);
+void weft_request_close(weft_request *request); /* at any time: cancels what runs, frees its memory */
+void *weft_request_user(const weft_request *request);
+/* All ids so far: the prompt, then what was generated. Valid until the next call on the engine. */
+const int32_t *weft_request_ids(const weft_request *request, size_t *n);
+
+typedef enum weft_event_kind { WEFT_EVENT_TOKEN, WEFT_EVENT_END } weft_event_kind;
+typedef enum weft_end_reason {
+    WEFT_END_STOP,   /* the model said so: an end token, which is not part of the answer */
+    WEFT_END_LENGTH, /* max_tokens */
+    WEFT_END_ERROR,  /* event.error says what */
+} weft_end_reason;
+
+typedef struct weft_event {
+    weft_request *request;
+    weft_event_kind kind;
+    int32_t token;          /* TOKEN */
+    const char *text;       /* whole UTF-8 characters that this event completes, may be empty; never NULL */
+    size_t n_text;
+    weft_end_reason reason; /* END */
+    const weft_error *error;
+} weft_event;
+
+/* One step: drafts, one pass over all running requests, sampling. False: nothing is running. *events, *n_events of them, perhaps none,
+ * stay valid until the next call on the engine. A request that fails ends with an event of its own. */
+bool weft_run_step(weft_engine *engine, const weft_event **events, size_t *n_events);
+
+typedef struct weft_stats { /* counts since the engine was opened, or of one request */
+    uint64_t prompt_tokens;  /* prompt rows passed through the trunk */
+    uint64_t tokens;         /* generated */
+    uint64_t passes;         /* trunk calls (of a request: in which it had rows) */
+    uint64_t rows;           /* rows in them, speculative ones included */
+    uint64_t draft_steps;    /* MTP calls */
+    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* drafts at each depth: verified, and found right */
+    uint64_t prefill_ns, decode_ns, draft_ns; /* engine only: passes that carried prompt rows; other passes; drafting */
+} weft_stats;
+void weft_engine_stats(const weft_engine *engine, weft_stats *stats);
+void weft_request_stats(const weft_request *request, weft_stats *stats);
+
+/* Teacher-forced scoring: logits for every position of ids, and, with an MTP head, the head's first draft step for every pair.
+ * row(ctx, position, logits, mtp_logits): logits[vocab] predict position + 1; mtp_logits is NULL at position 0 and without a head,
+ * and predicts position + 1 from the hidden row before and the token at `position`. A row() that fails ends the scoring. */
+typedef weft_status (*weft_score_row)(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e);
+weft_status weft_score(weft_engine *engine, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,29 @@
+/* cli.h: what the commands of `weft` share.
+ *
+ * Exit codes: 0 fine, 1 failure, 2 wrong usage. Results go to standard output, everything else to standard error, a failure as one
+ * line "weft: text". */
+#ifndef WEFT_CLI_CLI_H
+#define WEFT_CLI_CLI_H
+
+#include "cli/args.h"
+
+enum { WEFT_EXIT_OK = 0, WEFT_EXIT_FAILURE = 1, WEFT_EXIT_USAGE = 2 };
+
+/* A command: argv[0] is its name, the return value the exit code. */
+int weft_cmd_run(int argc, char **argv);
+int weft_cmd_inspect(int argc, char **argv);
+int weft_cmd_tokenize(int argc, char **argv);
+int weft_cmd_logits(int argc, char **argv);
+
+/* Parses the command's arguments (weft_args_parse). False: it is done already, help printed or a mistake reported, and returns
+ * *exit_code. */
+bool weft_cli_args(const weft_command *c, int *argc, char **argv, int *exit_code);
+
+/* "weft: text" on standard error; returns WEFT_EXIT_FAILURE. */
+int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+/* The folder of the model that comes with weft: beside the installed command, beside the build folder, or below the current
+ * folder. NULL when it is at none of these places. Valid until the next call. */
+const char *weft_cli_bundled_model(void);
+
+#endif

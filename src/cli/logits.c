@@ -1,0 +1,97 @@
+/* logits.c: `weft logits`: the logits of given ids, for tests and comparisons. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "cli/cli.h"
+#include "cli/ids.h"
+#include "format/safetensors.h"
+#include "weft.h"
+
+/* ---- logits ------------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct result {
+    size_t n, vocab;
+    float *logits, *mtp; /* [n, vocab], [n - 1, vocab]; mtp NULL: no head */
+} result;
+
+static weft_status keep_row(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e) {
+    result *r = ctx;
+    (void)e;
+    memcpy(r->logits + position * r->vocab, logits, r->vocab * sizeof *logits);
+    if (mtp_logits) memcpy(r->mtp + (position - 1) * r->vocab, mtp_logits, r->vocab * sizeof *mtp_logits);
+    return WEFT_OK;
+}
+
+static weft_status score(const weft_config *config, const weft_cli_ids *ids, const char *out, weft_error *e) {
+    weft_engine *g = NULL;
+    weft_info info;
+    result r = {.n = ids->n};
+    WEFT_TRY(weft_engine_open(&g, config, e));
+    weft_engine_info(g, &info);
+    r.vocab = (size_t)info.vocab;
+    bool mtp = info.has_mtp && ids->n > 1;
+    r.logits = weft_calloc(ids->n, r.vocab * sizeof(float));
+    r.mtp = mtp ? weft_calloc(ids->n - 1, r.vocab * sizeof(float)) : NULL;
+    weft_status s = r.logits && (r.mtp || !mtp) ? weft_score(g, ids->v, ids->n, keep_row, &r, e) : weft_fail_oom(e, "the logits");
+    if (s == WEFT_OK) {
+        int64_t n = (int64_t)ids->n, vocab = info.vocab;
+        const weft_tensor tensors[] = {
+            {.name = "logits", .dtype = WEFT_F32, .rank = 2, .shape = {n, vocab}, .data = (const uint8_t *)r.logits, .bytes = (size_t)(n * vocab) * 4},
+            {.name = "mtp_logits_d1",
+             .dtype = WEFT_F32,
+             .rank = 2,
+             .shape = {n - 1, vocab},
+             .data = (const uint8_t *)r.mtp,
+             .bytes = (size_t)((n - 1) * vocab) * 4},
+        };
+        s = weft_safetensors_write(out, tensors, mtp ? 2 : 1, NULL, e);
+    }
+    weft_free(r.logits);
+    weft_free(r.mtp);
+    weft_engine_close(g);
+    return s;
+}
+
+int weft_cmd_logits(int argc, char **argv) {
+    const char *ids_path = NULL, *out = NULL, *isa = NULL;
+    int64_t chunk = 0, threads = 0;
+    bool precise = false;
+    const weft_option options[] = {
+        WEFT_TEXT("ids", "FILE", &ids_path, NULL, NULL,
+                  "The ids: numbers between blanks, or a safetensors file with a tensor 'input_ids' (I32 or I64)."),
+        WEFT_TEXT("out", "FILE", &out, NULL, NULL,
+                  "Where the result goes: a safetensors file with 'logits' [T, V] and, where the model has an MTP head, 'mtp_logits_d1' [T-1, "
+                  "V], both float32."),
+        WEFT_INTEGER("chunk", "N", &chunk, 0, 65536, "256", "Rows in a step. The result does not depend on it."),
+        WEFT_INTEGER("threads", "N", &threads, 0, 256, "all processors", "Worker threads. The result does not depend on it."),
+        WEFT_FLAG("precise", &precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
+        WEFT_TEXT("isa", "NAME", &isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
+        WEFT_END,
+    };
+    const weft_command command = {
+        .name = "logits",
+        .positional = "MODEL",
+        .least = 1,
+        .most = 1,
+        .summary = "Writes the logits that a model gives for a list of token ids, position by position. Row i of mtp_logits_d1 is the MTP "
+                   "head's first draft from the hidden row of position i and the id at i + 1; it predicts the id at i + 2.",
+        .options = options,
+    };
+    int code;
+    if (!weft_cli_args(&command, &argc, argv, &code)) return code;
+    if (!ids_path || !out) {
+        weft_cli_fail("logits needs --ids FILE and --out FILE; see weft logits --help");
+        return WEFT_EXIT_USAGE;
+    }
+    weft_error e = {0};
+    weft_cli_ids ids = {0};
+    weft_status s = weft_cli_read_ids(&ids, ids_path, &e);
+    if (s == WEFT_OK) {
+        weft_config config = {
+            .model = argv[0], .threads = (int)threads, .isa = isa, .precise = precise, .chunk = (int)chunk, .max_depth = 7};
+        if (ids.n < INT32_MAX - 1) config.context = (int)ids.n + 1;
+        s = score(&config, &ids, out, &e);
+    }
+    weft_vec_free(&ids);
+    return s == WEFT_OK ? WEFT_EXIT_OK : weft_cli_fail("%s", e.text);
+}

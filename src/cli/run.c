@@ -1,0 +1,211 @@
+/* run.c: `weft run`: a prompt in, an answer out, as it is made. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/num.h"
+#include "base/vec.h"
+#include "cli/cli.h"
+#include "cli/ids.h"
+#include "weft.h"
+
+typedef struct options {
+    const char *model, *prompt; /* prompt NULL: standard input */
+    const char *isa, *drafts, *ids;
+    int64_t max_tokens, seed, depth, threads, chunk, context;
+    double temperature;
+    bool raw, stats, precise, ignore_end;
+} options;
+
+/* ---- interruption --------------------------------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+/* The first Ctrl-C ends the answer, the second the program. */
+static void on_interrupt(int sig) {
+    interrupted = 1;
+    signal(sig, SIG_DFL);
+}
+
+/* ---- the prompt ------------------------------------------------------------------------------------------------------------------ */
+
+/* One argument is a model if it is a folder, or looks like the path of one; otherwise it is the prompt. */
+static bool is_model(const char *arg) {
+    if (weft_dir_exists(arg) || weft_ends_with(arg, ".safetensors") || weft_ends_with(arg, ".gguf")) return true;
+    return !strpbrk(arg, " \n\t") && (weft_starts_with(arg, "/") || weft_starts_with(arg, "./") || weft_starts_with(arg, "../"));
+}
+
+static weft_status read_stdin(weft_str *text, weft_error *e) {
+    char block[65536];
+    size_t n;
+    if (isatty(STDIN_FILENO)) fputs("weft: type the prompt, end it with Ctrl-D\n", stderr);
+    while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
+        if (text->n + n > (size_t)64 << 20) return weft_fail(e, WEFT_EINVAL, "the prompt on standard input is over 64 MiB");
+        if (!weft_str_add(text, block, n)) return weft_fail_oom(e, "the prompt");
+    }
+    return ferror(stdin) ? weft_fail(e, WEFT_EIO, "cannot read standard input") : WEFT_OK;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------------------------------------ */
+
+static double rate(uint64_t n, uint64_t ns) { return ns ? (double)n * 1e9 / (double)ns : 0; }
+
+static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
+    weft_stats s;
+    weft_info info;
+    weft_engine_stats(g, &s);
+    weft_engine_info(g, &info);
+    uint64_t decode_ns = s.decode_ns + s.draft_ns;
+    fprintf(stderr, "\nkernels   %s, %d thread%s, loaded in %.2f s\n", info.isa, info.threads, info.threads == 1 ? "" : "s", (double)load_ns / 1e9);
+    fprintf(stderr, "prompt    %llu tokens, %.1f tok/s\n", (unsigned long long)s.prompt_tokens, rate(s.prompt_tokens, s.prefill_ns));
+    /* The first token comes out of the last prompt pass. */
+    fprintf(stderr, "answer    %llu tokens, %.1f tok/s", (unsigned long long)s.tokens, rate(s.tokens ? s.tokens - 1 : 0, decode_ns));
+    fprintf(stderr, " in %llu passes\n", (unsigned long long)s.passes);
+    if (!info.has_mtp && depth)
+        fputs("drafts    none: this checkpoint has no MTP head\n", stderr);
+    else if (s.drafted[0]) {
+        fputs("drafts    accepted", stderr);
+        for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
+            fprintf(stderr, "%s depth %d: %.0f %% of %llu", i ? "," : "", i + 1, 100.0 * (double)s.accepted[i] / (double)s.drafted[i],
+                    (unsigned long long)s.drafted[i]);
+        fputc('\n', stderr);
+    }
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------------------------------- */
+
+/* Writes what comes; false when nobody reads it any more. */
+static bool write_text(const weft_event *ev, const options *o, bool *line_open) {
+    if (o->ids) return true; /* the ids go to their file at the end */
+    if (ev->n_text) {
+        fwrite(ev->text, 1, ev->n_text, stdout);
+        *line_open = ev->text[ev->n_text - 1] != '\n';
+    }
+    return !ferror(stdout);
+}
+
+static weft_status generate(weft_engine *g, const options *o, weft_request *r, weft_error *e) {
+    const weft_event *ev;
+    size_t n;
+    bool line_open = false;
+    weft_status s = WEFT_OK;
+    while (!interrupted && weft_run_step(g, &ev, &n)) {
+        for (size_t i = 0; i < n; i++) {
+            if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
+            if (ev[i].kind == WEFT_EVENT_END && ev[i].reason == WEFT_END_ERROR) {
+                *e = *ev[i].error;
+                s = e->code;
+            }
+        }
+        fflush(stdout);
+    }
+    if (line_open) fputc('\n', stdout);
+    fflush(stdout);
+    if (s == WEFT_OK && o->ids) {
+        size_t n_ids;
+        const int32_t *ids = weft_request_ids(r, &n_ids);
+        s = weft_cli_write_ids(o->ids, ids, n_ids, e);
+    }
+    return s;
+}
+
+static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, weft_error *e) {
+    weft_cli_ids drafts = {0};
+    int32_t *prompt = NULL;
+    size_t n_prompt = 0;
+    weft_info info;
+    weft_engine_info(g, &info);
+    weft_status s = o->raw ? weft_encode(g, text, n, true, &prompt, &n_prompt, e) : weft_encode_chat(g, text, n, &prompt, &n_prompt, e);
+    if (s == WEFT_OK && o->drafts) s = weft_cli_read_ids(&drafts, o->drafts, e);
+    if (s == WEFT_OK && n_prompt >= (size_t)info.context)
+        s = weft_fail(e, WEFT_EINVAL, "the prompt has %zu tokens and the context %d: give --context N, or a shorter prompt", n_prompt, info.context);
+    if (s == WEFT_OK) {
+        int64_t room = info.context - (int64_t)n_prompt;
+        weft_request *r = NULL;
+        weft_request_desc d = {.prompt = prompt,
+                               .n_prompt = n_prompt,
+                               .max_tokens = (int)(o->max_tokens < room ? o->max_tokens : room),
+                               .temperature = o->temperature,
+                               .seed = (uint64_t)o->seed,
+                               .depth = (int)o->depth,
+                               .ignore_end = o->ignore_end,
+                               .drafts = o->drafts ? drafts.v : NULL,
+                               .n_drafts = drafts.n};
+        s = weft_submit(g, &d, &r, e);
+        if (s == WEFT_OK) s = generate(g, o, r, e);
+        weft_request_close(r);
+    }
+    weft_ids_free(prompt);
+    weft_vec_free(&drafts);
+    return s;
+}
+
+static int open_and_run(const options *o) {
+    weft_error e = {0};
+    weft_str text = {0};
+    weft_engine *g = NULL;
+    weft_config config = {.model = o->model,
+                          .threads = (int)o->threads,
+                          .isa = o->isa,
+                          .precise = o->precise,
+                          .context = (int)o->context,
+                          .chunk = (int)o->chunk,
+                          .max_depth = (int)o->depth};
+    weft_status s = o->prompt ? WEFT_OK : read_stdin(&text, &e);
+    const char *prompt = o->prompt ? o->prompt : weft_str_z(&text);
+    uint64_t start = weft_now_ns();
+    if (s == WEFT_OK) s = weft_engine_open(&g, &config, &e);
+    uint64_t load_ns = weft_now_ns() - start;
+    if (s == WEFT_OK) {
+        signal(SIGINT, on_interrupt);
+        s = run(g, o, prompt, o->prompt ? strlen(o->prompt) : text.n, &e);
+        if (o->stats || interrupted) print_stats(g, load_ns, o->depth);
+    }
+    weft_engine_close(g);
+    weft_str_free(&text);
+    return s == WEFT_OK ? WEFT_EXIT_OK : weft_cli_fail("%s", e.text);
+}
+
+int weft_cmd_run(int argc, char **argv) {
+    options o = {.max_tokens = 512, .depth = 2};
+    const weft_option table[] = {
+        WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
+        WEFT_INTEGER("max-tokens", "N", &o.max_tokens, 1, 1 << 24, NULL, "The answer's length at most."),
+        WEFT_NUMBER("temperature", "T", &o.temperature, 0, 100, NULL, "0: the likeliest token each time. Higher: more variety."),
+        WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, NULL, "The same seed and temperature give the same answer, every time."),
+        WEFT_FLAG("stats", &o.stats, "Speed and accepted drafts, on standard error."),
+        WEFT_HEADING("Speed (none of these changes the answer)"),
+        WEFT_INTEGER("depth", "D", &o.depth, 0, WEFT_MAX_DEPTH, NULL, "Tokens that the model's MTP head drafts ahead."),
+        WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "all processors", "Worker threads."),
+        WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "256", "Prompt rows in a step."),
+        WEFT_HEADING("Memory and arithmetic"),
+        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "the model's, at most 8192", "Tokens that prompt and answer may take together."),
+        WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
+        WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
+        WEFT_HEADING("Testing"),
+        WEFT_TEXT("ids", "FILE", &o.ids, NULL, NULL, "Write the ids of prompt and answer to FILE instead of printing text."),
+        WEFT_TEXT("drafts", "FILE", &o.drafts, NULL, NULL, "Take drafts from FILE (ids; the i-th for the i-th token) instead of the MTP head."),
+        WEFT_FLAG("ignore-end", &o.ignore_end, "Go on after an end token."),
+        WEFT_END,
+    };
+    const weft_command command = {
+        .name = "run",
+        .positional = "[MODEL] [PROMPT]",
+        .least = 0,
+        .most = 2,
+        .summary = "Answers a prompt. MODEL is a Hugging Face model folder; without one the bundled model answers. Without PROMPT it is read "
+                   "from standard input. Ctrl-C ends the answer and prints the statistics.",
+        .options = table,
+    };
+    int code;
+    if (!weft_cli_args(&command, &argc, argv, &code)) return code;
+    if (argc == 2 || (argc == 1 && is_model(argv[0]))) o.model = argv[0];
+    if (argc == 2 || (argc == 1 && !o.model)) o.prompt = argv[argc - 1];
+    if (!o.model) o.model = weft_cli_bundled_model();
+    if (!o.model) return weft_cli_fail("the bundled model was not found; name a model folder: weft run MODEL PROMPT");
+    return open_and_run(&o);
+}

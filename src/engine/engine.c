@@ -1,0 +1,301 @@
+/* engine.c: opening, planning, requests, text.
+ *
+ * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a model
+ * or a context that does not fit is refused with the numbers before anything is read; then for good. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/fpu.h"
+#include "base/memory.h"
+#include "base/num.h"
+#include "engine/engine.h"
+#include "text/chatml.h"
+
+#define DEFAULT_CONTEXT 8192
+#define DEFAULT_CHUNK 256
+#define DEFAULT_DEPTH 4
+#define MAX_REQUESTS 256
+#define MAX_CHUNK 65536
+#define MAX_CONTEXT (1 << 24)
+
+/* ---- planning --------------------------------------------------------------------------------------------------------------------- */
+
+/* The caller's wishes with the defaults filled in, and the plan that follows. */
+static weft_status settle(const weft_config *wish, const weft_model_dir *dir, weft_config *c, weft_plan *p, weft_error *e) {
+    *c = *wish;
+    if (!c->context) c->context = dir->config.max_position < DEFAULT_CONTEXT ? dir->config.max_position : DEFAULT_CONTEXT;
+    if (!c->max_requests) c->max_requests = 1;
+    if (!c->chunk) c->chunk = DEFAULT_CHUNK;
+    if (c->max_depth < 0) c->max_depth = DEFAULT_DEPTH;
+    if (c->context < 1 || c->context > MAX_CONTEXT)
+        return weft_fail(e, WEFT_EINVAL, "a context of %d tokens is outside 1..%d", c->context, MAX_CONTEXT);
+    if (c->max_requests < 1 || c->max_requests > MAX_REQUESTS)
+        return weft_fail(e, WEFT_EINVAL, "%d requests at a time is outside 1..%d", c->max_requests, MAX_REQUESTS);
+    if (c->chunk < 1 || c->chunk > MAX_CHUNK)
+        return weft_fail(e, WEFT_EINVAL, "a prefill chunk of %d rows is outside 1..%d", c->chunk, MAX_CHUNK);
+    if (c->max_depth > WEFT_MAX_DEPTH)
+        return weft_fail(e, WEFT_EINVAL, "a draft depth of %d is outside 0..%d", c->max_depth, WEFT_MAX_DEPTH);
+    if (c->threads < 0) return weft_fail(e, WEFT_EINVAL, "%d threads", c->threads);
+    *p = (weft_plan){.max_rows = c->chunk + c->max_requests * (1 + c->max_depth),
+                     .max_spans = c->max_requests,
+                     .max_draft = c->max_depth,
+                     .n_pages = (c->context + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS + c->max_requests - 1, /* each may part-fill one */
+                     .n_slots = c->max_requests};
+    return WEFT_OK;
+}
+
+static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft_model_dir *dir, weft_memory *m, weft_error *e) {
+    weft_dev *dev = NULL;
+    weft_model *model = NULL;
+    weft_dev_memory bytes;
+    weft_status s = weft_dev_open(&dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .dry = true}, e);
+    if (s == WEFT_OK) s = weft_model_load(&model, dev, dir, weft_logit_rows(c), e);
+    if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
+    if (s == WEFT_OK) {
+        weft_dev_memory_get(dev, &bytes);
+        *m = (weft_memory){.weights = bytes.weights,
+                           .kv = bytes.pages,
+                           .states = bytes.slots,
+                           .workspace = bytes.workspace,
+                           .total = bytes.weights + bytes.pages + bytes.slots + bytes.workspace,
+                           .kv_per_token = bytes.page / WEFT_PAGE_ROWS,
+                           .state_per_request = bytes.slot,
+                           .available = weft_memory_limit()};
+    }
+    weft_model_close(model);
+    weft_dev_close(dev);
+    return s;
+}
+
+weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, weft_error *e) {
+    weft_model_dir dir;
+    weft_config c;
+    weft_plan p;
+    WEFT_TRY(weft_model_dir_open(&dir, config->model, e));
+    weft_status s = settle(config, &dir, &c, &p, e);
+    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, memory, e);
+    weft_model_dir_close(&dir);
+    return s;
+}
+
+static weft_status refuse_if_short(const weft_config *c, const weft_memory *m, weft_error *e) {
+    if (!m->available || m->total <= m->available) return WEFT_OK;
+    char total[16], available[16], weights[16], kv[16], states[16];
+    return weft_fail(e, WEFT_ENOMEM,
+                     "the model needs %s of memory and this machine has %s: weights %s, a context of %d tokens %s, states %s; "
+                     "a smaller context or a checkpoint with fewer bits needs less",
+                     weft_bytes_text(m->total, total), weft_bytes_text(m->available, available), weft_bytes_text(m->weights, weights),
+                     c->context, weft_bytes_text(m->kv, kv), weft_bytes_text(m->states, states));
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
+    weft_str path = {0};
+    weft_status s = WEFT_OK;
+    if (!weft_str_addf(&path, "%s/tokenizer.json", g->dir.path))
+        s = weft_fail_oom(e, "a path");
+    else if (weft_file_exists(path.p))
+        s = weft_tokenizer_open(&g->tokenizer, path.p, e);
+    weft_str_free(&path);
+    return s;
+}
+
+/* Ids that may be sampled: those of the tokenizer that the model has; without a tokenizer all. */
+static weft_status mark_allowed(weft_engine *g, weft_error *e) {
+    int n = weft_model_vocab(g->model), some = 0;
+    for (int id = 0; id < n; id++) some += g->allowed[id] = !g->tokenizer || weft_tokenizer_valid(g->tokenizer, id);
+    if (g->tokenizer && weft_tokenizer_size(g->tokenizer) > n)
+        return weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has %d ids, the model %d: they do not belong together", g->dir.path,
+                         weft_tokenizer_size(g->tokenizer), n);
+    return some ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has no token", g->dir.path);
+}
+
+static weft_status make_tables(weft_engine *g, weft_error *e) {
+    const weft_config *c = &g->config;
+    size_t requests = (size_t)c->max_requests, vocab = (size_t)weft_model_vocab(g->model);
+    size_t events = requests * (size_t)(c->max_depth + 2);
+    g->requests = weft_calloc(requests, sizeof *g->requests);
+    g->drafting = weft_calloc(requests, sizeof *g->drafting);
+    g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
+    g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
+    g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
+    g->logits = weft_calloc(vocab, sizeof *g->logits);
+    g->allowed = weft_calloc(vocab, sizeof *g->allowed);
+    g->events = weft_calloc(events, sizeof *g->events);
+    g->event_text = weft_calloc(events, sizeof *g->event_text);
+    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->logits || !g->allowed || !g->events || !g->event_text)
+        return weft_fail_oom(e, "the engine's tables");
+    WEFT_TRY(weft_index_pool_open(&g->pages, g->plan.n_pages, "the table of KV pages", e));
+    return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
+}
+
+static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
+    weft_memory memory;
+    WEFT_TRY(weft_model_dir_open(&g->dir, config->model, e));
+    WEFT_TRY(settle(config, &g->dir, &g->config, &g->plan, e));
+    const weft_config *c = &g->config;
+    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &memory, e));
+    WEFT_TRY(refuse_if_short(c, &memory, e));
+    WEFT_TRY(open_tokenizer(g, e));
+    WEFT_TRY(weft_dev_open(&g->dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa}, e));
+    WEFT_TRY(weft_model_load(&g->model, g->dev, &g->dir, weft_logit_rows(c), e));
+    WEFT_TRY(weft_dev_plan(g->dev, &g->plan, e));
+    WEFT_TRY(make_tables(g, e));
+    WEFT_TRY(mark_allowed(g, e));
+    g->info = (weft_info){.isa = weft_dev_isa(g->dev),
+                          .threads = weft_dev_threads(g->dev),
+                          .vocab = weft_model_vocab(g->model),
+                          .context = c->context,
+                          .chunk = c->chunk,
+                          .max_depth = c->max_depth,
+                          .has_mtp = weft_model_has_mtp(g->model),
+                          .has_tokenizer = g->tokenizer != NULL};
+    return WEFT_OK;
+}
+
+weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
+    weft_engine *g = weft_calloc(1, sizeof *g);
+    if (!g) return weft_fail_oom(e, "the engine");
+    weft_fpu mode = weft_fpu_enter();
+    weft_status s = open_engine(g, config, e);
+    weft_fpu_leave(mode);
+    if (s != WEFT_OK) {
+        weft_engine_close(g);
+        return s;
+    }
+    g->config.model = g->config.isa = NULL; /* the caller's strings */
+    *engine = g;
+    return WEFT_OK;
+}
+
+void weft_engine_close(weft_engine *g) {
+    if (!g) return;
+    while (g->n_requests) weft_request_close(g->requests[0]);
+    weft_index_pool_close(&g->pages);
+    weft_index_pool_close(&g->slots);
+    weft_free(g->requests);
+    weft_free(g->drafting);
+    weft_free(g->tokens);
+    weft_free(g->spans);
+    weft_free(g->rows);
+    weft_free(g->logits);
+    weft_free(g->allowed);
+    weft_free(g->events);
+    weft_free(g->event_text);
+    weft_model_close(g->model);
+    weft_dev_close(g->dev);
+    weft_tokenizer_close(g->tokenizer);
+    weft_model_dir_close(&g->dir);
+    weft_free(g);
+}
+
+void weft_engine_info(const weft_engine *g, weft_info *info) { *info = g->info; }
+void weft_engine_stats(const weft_engine *g, weft_stats *stats) { *stats = g->stats; }
+
+/* ---- text -------------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, int32_t **ids, size_t *n_ids, weft_error *e) {
+    if (!g->tokenizer) return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: only ids can be given", g->dir.path);
+    weft_ids out = {0};
+    weft_status s = weft_tokenizer_encode(g->tokenizer, parts, n_parts, &out, e);
+    if (s != WEFT_OK) {
+        weft_vec_free(&out);
+        return s;
+    }
+    *ids = out.v;
+    *n_ids = out.n;
+    return WEFT_OK;
+}
+
+weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weft_error *e) {
+    return encode(g, &(weft_text_part){.text = text, .n = n, .special = special}, 1, ids, n_ids, e);
+}
+
+weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e) {
+    weft_text_parts parts = {0};
+    weft_status s = weft_chatml_turns(&parts, NULL, 0, user, n, e);
+    if (s == WEFT_OK) s = encode(g, parts.v, parts.n, ids, n_ids, e);
+    weft_vec_free(&parts);
+    return s;
+}
+
+void weft_ids_free(int32_t *ids) { weft_free(ids); }
+
+/* ---- requests ----------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
+    if (!d->n_prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
+    if (d->max_tokens < 1) return weft_fail(e, WEFT_EINVAL, "max_tokens is %d; at least 1 is needed", d->max_tokens);
+    if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)
+        return weft_fail(e, WEFT_EINVAL, "a prompt of %zu tokens and max_tokens %d are over the context of %d", d->n_prompt, d->max_tokens,
+                         g->info.context);
+    if (!(d->temperature >= 0 && d->temperature <= 100))
+        return weft_fail(e, WEFT_EINVAL, "a temperature of %g is outside 0..100", d->temperature);
+    if (d->depth < 0 || d->depth > g->info.max_depth)
+        return weft_fail(e, WEFT_EINVAL, "a draft depth of %d is outside 0..%d", d->depth, g->info.max_depth);
+    for (size_t i = 0; i < d->n_prompt; i++)
+        if (d->prompt[i] < 0 || d->prompt[i] >= g->info.vocab)
+            return weft_fail(e, WEFT_EINVAL, "prompt id %d at position %zu is outside the vocabulary of %d", d->prompt[i], i, g->info.vocab);
+    if (g->n_requests == g->config.max_requests)
+        return weft_fail(e, WEFT_EBUSY, "all %d places for requests are taken", g->config.max_requests);
+    return WEFT_OK;
+}
+
+static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error *e) {
+    size_t all = d->n_prompt + (size_t)d->max_tokens;
+    if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
+    memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
+    r->ids.n = r->n_prompt = d->n_prompt;
+    if (d->drafts) {
+        r->drafts = weft_calloc(d->n_drafts + 1, sizeof *r->drafts);
+        if (!r->drafts) return weft_fail_oom(e, "a request's drafts");
+        memcpy(r->drafts, d->drafts, d->n_drafts * sizeof *r->drafts);
+        r->n_drafts = d->n_drafts;
+    }
+    /* A step adds at most max_depth + 1 tokens' text. No token of a sane vocabulary is longer than this; a longer one grows it. */
+    if (!weft_str_reserve(&r->text, 4096)) return weft_fail_oom(e, "a request's text");
+    return weft_place_take(r, all, e);
+}
+
+weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request **request, weft_error *e) {
+    WEFT_TRY(check_desc(g, d, e));
+    weft_request *r = weft_calloc(1, sizeof *r);
+    if (!r) return weft_fail_oom(e, "a request");
+    r->engine = g;
+    r->user = d->user;
+    r->max_tokens = (size_t)d->max_tokens;
+    r->sampler = (weft_sampler){.temperature = d->temperature, .seed = d->seed};
+    r->depth = d->depth;
+    r->ignore_end = d->ignore_end;
+    r->slot = -1;
+    g->requests[g->n_requests++] = r;
+    weft_status s = fill(r, d, e);
+    if (s != WEFT_OK) {
+        weft_request_close(r);
+        return s;
+    }
+    *request = r;
+    return WEFT_OK;
+}
+
+void weft_request_close(weft_request *r) {
+    if (!r) return;
+    weft_engine *g = r->engine;
+    int i = 0;
+    while (g->requests[i] != r) i++;
+    for (g->n_requests--; i < g->n_requests; i++) g->requests[i] = g->requests[i + 1];
+    weft_place_drop(r);
+    weft_vec_free(&r->ids);
+    weft_free(r->drafts);
+    weft_str_free(&r->text);
+    weft_free(r);
+}
+
+void *weft_request_user(const weft_request *r) { return r->user; }
+const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
+    *n = r->ids.n;
+    return r->ids.v;
+}
+void weft_request_stats(const weft_request *r, weft_stats *stats) { *stats = r->stats; }

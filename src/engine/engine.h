@@ -1,0 +1,95 @@
+/* engine.h: the engine's and a request's insides, shared by the files of src/engine.
+ *
+ * A request's place in the caches. ids holds the prompt and what was generated. The first `done` of them have been through the
+ * trunk and are final: KV rows 0..done-1, MTP rows 1..done-1. The recurrent slot holds the state at `stored`; the `replay` rows
+ * between it and `done` were speculative when they ran, were accepted since, and wait in the journal to be folded by the next
+ * pass. So always
+ *     stored + replay == done,   done <= n ids,   and while it generates: done + 1 == n ids (one pending token).
+ * weft_engine_check() asserts this after every step. */
+#ifndef WEFT_ENGINE_ENGINE_H
+#define WEFT_ENGINE_ENGINE_H
+
+#include "cache/index_pool.h"
+#include "engine/sample.h"
+#include "format/model_dir.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+#include "weft.h"
+
+typedef enum weft_phase { WEFT_PROMPT, WEFT_DECODE, WEFT_ENDED } weft_phase;
+
+struct weft_request {
+    weft_engine *engine;
+    weft_phase phase;
+    void *user;
+
+    weft_ids ids; /* room for everything from the start */
+    size_t n_prompt;
+    size_t max_tokens;
+    weft_sampler sampler;
+    int depth;
+    bool ignore_end;
+    int32_t *drafts; /* the replay drafter's list, or NULL */
+    size_t n_drafts;
+
+    int done, stored, replay;
+    int journal; /* the half that the last pass wrote */
+    int slot;
+    int *pages, n_pages;
+
+    int n_draft; /* this step's */
+    int32_t draft[WEFT_MAX_DEPTH];
+    int row; /* first row in this step; rows: how many of them are certain, 0: not in it */
+    int certain;
+
+    weft_decoder decoder;
+    weft_str text; /* what the events of this step point into */
+    weft_error error;
+    weft_stats stats;
+};
+
+struct weft_engine {
+    weft_config config;
+    weft_model_dir dir;
+    weft_tokenizer *tokenizer; /* NULL: the folder has none */
+    weft_dev *dev;
+    weft_model *model;
+    weft_info info;
+    weft_dev_memory memory;
+    bool *allowed; /* [vocab]: ids that exist */
+
+    weft_index_pool pages, slots;
+    weft_request **requests; /* [max_requests]: the open ones, oldest first */
+    int n_requests;
+
+    /* a step's tables, sized for the plan */
+    weft_plan plan;
+    int32_t *tokens;    /* [max_rows] */
+    weft_span *spans;   /* [max_spans] */
+    int *rows;          /* [logit rows] */
+    weft_request **drafting; /* [max_requests] */
+    float *logits;      /* [vocab] */
+    weft_event *events; /* [max_requests * (1 + max_depth + 1)] */
+    size_t n_events;
+    size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
+    weft_stats stats;
+};
+
+/* A place in the caches for `tokens` tokens: pages (zeroed) and a slot. */
+weft_status weft_place_take(weft_request *r, size_t tokens, weft_error *e);
+void weft_place_drop(weft_request *r);
+/* The span of this request's next pass. */
+weft_span weft_place_span(const weft_request *r, int row, int certain, int speculative);
+/* Folds accepted rows into the stored state: what a snapshot, a fork or a spill needs first. */
+weft_status weft_place_flush(weft_request *r, weft_error *e);
+
+/* Draft tokens for all requests that generate, into their draft[]. */
+weft_status weft_draft(weft_engine *g, weft_error *e);
+
+/* Rows that can have logits at a time. */
+static inline int weft_logit_rows(const weft_config *c) { return c->max_requests * (1 + c->max_depth); }
+
+/* NULL, or which invariant is broken. */
+const char *weft_engine_check(const weft_engine *g);
+
+#endif

@@ -1,0 +1,174 @@
+/* step.c: one step of the engine: drafts, one pass over all running requests, sampling.
+ *
+ * Every request contributes one span: a piece of its prompt, or its pending token with the drafts after it. Each row that predicts an
+ * unknown token is sampled by the request's own rule; a draft that equals the sampled token is accepted, the first that does not
+ * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. */
+#include <assert.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/fpu.h"
+#include "engine/engine.h"
+
+static bool is_end(const weft_engine *g, int32_t id) {
+    for (int i = 0; i < g->dir.config.n_eos; i++)
+        if (g->dir.config.eos[i] == id) return true;
+    return false;
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------------------------- */
+
+static void add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
+    weft_engine *g = r->engine;
+    size_t from = r->text.n;
+    if (g->tokenizer) { /* short of memory for text, the ids still go out */
+        if (kind == WEFT_EVENT_TOKEN)
+            (void)weft_decoder_add(&r->decoder, g->tokenizer, token, &r->text, NULL);
+        else
+            (void)weft_decoder_end(&r->decoder, &r->text, NULL);
+    }
+    g->event_text[g->n_events] = from;
+    g->events[g->n_events++] = (weft_event){.request = r,
+                                            .kind = kind,
+                                            .token = token,
+                                            .n_text = r->text.n - from,
+                                            .reason = reason,
+                                            .error = reason == WEFT_END_ERROR && kind == WEFT_EVENT_END ? &r->error : NULL};
+}
+
+static void end(weft_request *r, weft_end_reason reason) {
+    r->phase = WEFT_ENDED;
+    add_event(r, WEFT_EVENT_END, -1, reason);
+}
+
+/* ---- the batch ------------------------------------------------------------------------------------------------------------------ */
+
+/* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
+static int gather(weft_engine *g, weft_step *step) {
+    int wanted = 0, room = g->config.chunk;
+    *step = (weft_step){.tokens = g->tokens, .spans = g->spans};
+    for (int i = 0; i < g->n_requests; i++) {
+        weft_request *r = g->requests[i];
+        r->certain = 0;
+        if (r->phase == WEFT_ENDED) continue;
+        int left = (int)r->ids.n - r->done, certain = r->phase == WEFT_DECODE ? left : left < room ? left : room;
+        if (!certain) continue;
+        if (r->phase == WEFT_PROMPT) {
+            room -= certain;
+            g->stats.prompt_tokens += (uint64_t)certain;
+            r->stats.prompt_tokens += (uint64_t)certain;
+        }
+        r->row = step->n_rows;
+        r->certain = certain;
+        g->spans[step->n_spans++] = weft_place_span(r, r->row, certain, r->n_draft);
+        for (int j = 0; j < certain; j++) g->tokens[step->n_rows++] = r->ids.v[r->done + j];
+        for (int j = 0; j < r->n_draft; j++) g->tokens[step->n_rows++] = r->draft[j];
+        if (certain == left)
+            for (int j = -1; j < r->n_draft; j++) g->rows[wanted++] = r->row + certain + j;
+        r->stats.passes++;
+        r->stats.rows += (uint64_t)(certain + r->n_draft);
+    }
+    g->stats.passes++;
+    g->stats.rows += (uint64_t)step->n_rows;
+    return wanted;
+}
+
+/* ---- what the pass says ------------------------------------------------------------------------------------------------------------ */
+
+/* Walks the request's rows; *logit is the next row of the logits buffer. */
+static void absorb(weft_request *r, int *logit) {
+    weft_engine *g = r->engine;
+    int base = r->done, first = *logit;
+    bool last = (size_t)(base + r->certain) == r->ids.n;
+    r->done = r->stored = base + r->certain;
+    r->replay = 0;
+    r->journal = 1 - r->journal;
+    if (!last) return;
+    *logit += 1 + r->n_draft;
+    r->phase = WEFT_DECODE;
+    for (int i = 0; i <= r->n_draft; i++) {
+        weft_status s = weft_read(g->dev, weft_model_logits_buf(g->model), first + i, g->logits, &r->error);
+        uint32_t index = (uint32_t)(r->ids.n - r->n_prompt);
+        int32_t id = s == WEFT_OK ? weft_sample(&r->sampler, g->logits, g->info.vocab, g->allowed, index) : -1;
+        if (id < 0) {
+            if (s == WEFT_OK) weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
+            end(r, WEFT_END_ERROR);
+            return;
+        }
+        if (i < r->n_draft) {
+            g->stats.drafted[i]++;
+            r->stats.drafted[i]++;
+        }
+        if (is_end(g, id) && !r->ignore_end) {
+            end(r, WEFT_END_STOP); /* not committed, accepted or not */
+            return;
+        }
+        r->ids.v[r->ids.n++] = id; /* room was made at the start */
+        g->stats.tokens++;
+        r->stats.tokens++;
+        add_event(r, WEFT_EVENT_TOKEN, id, WEFT_END_STOP);
+        bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
+        if (agreed) {
+            g->stats.accepted[i]++;
+            r->stats.accepted[i]++;
+            if (!full) { /* its row is final now; the last token of an answer stays pending */
+                r->done++;
+                r->replay++;
+            }
+        }
+        if (full) {
+            end(r, WEFT_END_LENGTH);
+            return;
+        }
+        if (!agreed) return;
+    }
+}
+
+static weft_status step_run(weft_engine *g, weft_error *e) {
+    weft_step step;
+    WEFT_TRY(weft_draft(g, e));
+    uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens;
+    int wanted = gather(g, &step);
+    if (!step.n_rows) return WEFT_OK;
+    weft_begin(g->dev, &step);
+    weft_model_pass(g->model, WEFT_MTP_WRITE);
+    weft_model_logits(g->model, WEFT_HEAD_TRUNK, g->rows, wanted);
+    WEFT_TRY(weft_end(g->dev, e));
+    int logit = 0;
+    for (int i = 0; i < g->n_requests; i++)
+        if (g->requests[i]->certain) absorb(g->requests[i], &logit);
+    *(g->stats.prompt_tokens > prompts ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
+#ifndef NDEBUG
+    const char *broken = weft_engine_check(g);
+    if (broken) return weft_fail(e, WEFT_EINVAL, "internal fault: %s", broken);
+#endif
+    return WEFT_OK;
+}
+
+bool weft_run_step(weft_engine *g, const weft_event **events, size_t *n_events) {
+    int running = 0;
+    g->n_events = 0;
+    for (int i = 0; i < g->n_requests; i++) {
+        weft_str_clear(&g->requests[i]->text);
+        running += g->requests[i]->phase != WEFT_ENDED;
+    }
+    *n_events = 0;
+    *events = g->events;
+    if (!running) return false;
+    weft_fpu mode = weft_fpu_enter();
+    weft_error why = {0};
+    weft_status s = step_run(g, &why);
+    weft_fpu_leave(mode);
+    if (s != WEFT_OK) { /* a failed step voids every slot it wrote: its requests cannot go on */
+        g->n_events = 0;
+        for (int i = 0; i < g->n_requests; i++) {
+            weft_request *r = g->requests[i];
+            if (r->phase == WEFT_ENDED) continue;
+            r->error = why;
+            end(r, WEFT_END_ERROR);
+        }
+    }
+    for (size_t i = 0; i < g->n_events; i++) g->events[i].text = weft_str_z(&g->events[i].request->text) + g->event_text[i];
+    *n_events = g->n_events;
+    return true;
+}

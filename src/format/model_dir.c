@@ -1,0 +1,155 @@
+/* model_dir.c: see model_dir.h. */
+#include "format/model_dir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "format/weight.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+/* ---- the folder ------------------------------------------------------------------------------------------------------------ */
+
+static bool has_file(const char *folder, const char *name) {
+    weft_str path = {0};
+    bool yes = weft_str_addf(&path, "%s/%s", folder, name) && weft_file_exists(weft_str_z(&path));
+    weft_str_free(&path);
+    return yes;
+}
+
+static bool has_folder(const char *folder, const char *name) {
+    weft_str path = {0};
+    bool yes = weft_str_addf(&path, "%s/%s", folder, name) && weft_dir_exists(weft_str_z(&path));
+    weft_str_free(&path);
+    return yes;
+}
+
+/* The folder that `path` means, without a slash at its end. */
+static weft_status find_folder(char **folder, const char *path, weft_error *e) {
+    if (weft_ends_with(path, ".gguf"))
+        return weft_fail(e, WEFT_ESUPPORT, "%s: GGUF files are not supported yet; give a folder with config.json and safetensors",
+                         path);
+    bool is_file = weft_file_exists(path);
+    if (!is_file && !weft_dir_exists(path)) return weft_fail(e, WEFT_EINVAL, "%s: there is no such file or folder", path);
+    *folder = weft_strdup(path);
+    if (!*folder) return weft_fail_oom(e, "opening a model folder");
+    size_t n = strlen(*folder);
+    if (is_file) {
+        char *slash = strrchr(*folder, '/');
+        if (!slash)
+            strcpy(*folder, "."); /* a file's name has at least one byte */
+        else
+            slash[slash == *folder] = '\0';
+    } else {
+        while (n > 1 && (*folder)[n - 1] == '/') (*folder)[--n] = '\0';
+    }
+    if (has_file(*folder, "config.json")) return WEFT_OK;
+    if (has_folder(*folder, "snapshots"))
+        return weft_fail(e, WEFT_EINVAL, "%s is a folder of the Hugging Face cache; give one of the folders under its snapshots/",
+                         *folder);
+    return weft_fail(e, WEFT_EINVAL, "%s is not a model folder: no config.json in it; expected a Hugging Face model folder",
+                     *folder);
+}
+
+/* ---- conventions ------------------------------------------------------------------------------------------------------------ */
+
+/* prefix + name, or NULL. */
+static const weft_tensor *find(const weft_model_dir *d, const char *prefix, const char *name) {
+    char full[256];
+    int n = snprintf(full, sizeof full, "%s%s", prefix, name);
+    return n > 0 && (size_t)n < sizeof full ? weft_tensors_find(d->tensors, full) : NULL;
+}
+
+static const char *first_with(const weft_model_dir *d, const char *const *prefixes, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (find(d, prefixes[i], name)) return prefixes[i];
+    return NULL;
+}
+
+static weft_status find_trunk(weft_model_dir *d, weft_error *e) {
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.", "language_model.", ""};
+    static const char *const heads[] = {"lm_head", "language_model.lm_head", "model.lm_head", "model.language_model.lm_head"};
+    d->trunk = first_with(d, prefixes, COUNT(prefixes), "embed_tokens.weight");
+    if (!d->trunk)
+        return weft_fail(e, WEFT_EFORMAT, "%s: the tensor 'model.embed_tokens.weight' is missing, under every known prefix",
+                         d->path);
+    const char *head = first_with(d, heads, COUNT(heads), ".weight");
+    d->head = d->config.tie == WEFT_TIE_YES ? NULL : head;
+    return WEFT_OK;
+}
+
+/* The converter moves the convolution's last axis and adds one to the norms in the same step. */
+static weft_status find_conversion(weft_model_dir *d, weft_error *e) {
+    const weft_model_config *c = &d->config;
+    int layer = 0;
+    while (layer < c->n_layers && c->layer_kind[layer] != WEFT_LAYER_GDN) layer++;
+    if (layer == c->n_layers) {
+        const char *format = weft_tensors_metadata(d->tensors, "format");
+        d->converted = format && strcmp(format, "mlx") == 0;
+        return WEFT_OK;
+    }
+    char name[64], shape[192];
+    snprintf(name, sizeof name, "layers.%d.linear_attn.conv1d.weight", layer);
+    const weft_tensor *x = find(d, d->trunk, name);
+    if (!x) return weft_fail(e, WEFT_EFORMAT, "%s: the tensor '%s%s' is missing", d->path, d->trunk, name);
+    bool raw = x->rank == 3 && x->shape[1] == 1 && x->shape[2] == c->gdn_conv;
+    d->converted = x->rank == 3 && x->shape[1] == c->gdn_conv && x->shape[2] == 1;
+    if (raw || d->converted) return WEFT_OK;
+    return weft_fail(e, WEFT_EFORMAT, "%s: tensor '%.200s' is %s; expected [channels, 1, %d] or [channels, %d, 1]", x->file,
+                     x->name, weft_shape_text(x->rank, x->shape, shape), c->gdn_conv, c->gdn_conv);
+}
+
+/* Converters drop the drafter, or add it raw, or add it converted. In a raw trunk it is raw. In a converted one the mean of its
+ * input_layernorm tells: about 0 raw, about 1 converted (the means of its other norms say nothing: raw ones lie from -0.4 to 1.3).
+ */
+static weft_status find_mtp(weft_model_dir *d, weft_error *e) {
+    static const char *const prefixes[] = {"mtp.", "language_model.mtp.", "model.mtp.", "model.language_model.mtp.", ""};
+    static const char *const heads[] = {"lm_head", "shared_head.head"};
+    if (d->config.mtp_layers == 0) return WEFT_OK;
+    d->mtp = first_with(d, prefixes, COUNT(prefixes), "fc.weight");
+    if (!d->mtp) return WEFT_OK;
+    for (size_t i = 0; i < COUNT(heads) && !d->mtp_head && d->mtp[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.weight", heads[i]);
+        if (find(d, d->mtp, name)) d->mtp_head = heads[i];
+    }
+    const weft_tensor *x = find(d, d->mtp, "layers.0.input_layernorm.weight");
+    if (!d->converted || !x) {
+        d->mtp_converted = d->converted; /* without norms they count as one, in either convention */
+        return WEFT_OK;
+    }
+    int64_t n = d->config.hidden_size;
+    float *gain = weft_calloc((size_t)n, sizeof *gain);
+    if (!gain) return weft_fail_oom(e, "reading the drafter's norms");
+    weft_status st = weft_tensor_read_f32(d->tensors, x->name, 1, &n, gain, e);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += gain[i];
+    weft_free(gain);
+    d->mtp_converted = sum > 0.5 * (double)n;
+    return st;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------------------------- */
+
+weft_status weft_model_dir_open(weft_model_dir *d, const char *path, weft_error *e) {
+    *d = (weft_model_dir){0};
+    weft_status st = find_folder(&d->path, path, e);
+    if (st == WEFT_OK) st = weft_model_config_read(&d->config, d->path, e);
+    if (st == WEFT_OK) st = weft_tensors_open(&d->tensors, d->path, e);
+    if (st == WEFT_OK) st = find_trunk(d, e);
+    if (st == WEFT_OK) st = find_conversion(d, e);
+    if (st == WEFT_OK) st = find_mtp(d, e);
+    if (st == WEFT_OK) st = weft_tensors_check(d->tensors, e);
+    if (st != WEFT_OK) weft_model_dir_close(d);
+    return st;
+}
+
+void weft_model_dir_close(weft_model_dir *d) {
+    weft_tensors_close(d->tensors);
+    weft_model_config_free(&d->config);
+    weft_free(d->path);
+    *d = (weft_model_dir){0};
+}

@@ -1,0 +1,30 @@
+/* model_dir.h: a model folder: its config, its tensors, and which of several conventions its publisher followed.
+ *
+ * The same network is published under different prefixes, with norm gains stored as w or as 1 + w, and with or without its drafter.
+ * These facts are read off the tensors, not off the folder's name, and settled here once; a wrong guess at the drafter's norms
+ * would show as nothing but drafts that are never accepted. */
+#ifndef WEFT_FORMAT_MODEL_DIR_H
+#define WEFT_FORMAT_MODEL_DIR_H
+
+#include "format/config.h"
+#include "format/safetensors.h"
+
+typedef struct weft_model_dir {
+    char *path; /* the folder */
+    weft_model_config config;
+    weft_tensors *tensors;
+
+    const char *trunk; /* before "layers.0." and "embed_tokens": "model.", "model.language_model.", "language_model.model." */
+    const char *head;  /* the output head's module: "lm_head"; NULL: the embedding is the head */
+    bool converted;    /* trunk as MLX converters write it: norm gains are 1 + w already, convolutions are [channels, taps, 1] */
+
+    const char *mtp;      /* before "fc" and "layers.0.": "mtp.", "language_model.mtp.", ""; NULL: no drafter in these files */
+    const char *mtp_head; /* the drafter's own output head; NULL: the trunk's */
+    bool mtp_converted;   /* its norm gains are 1 + w already */
+} weft_model_dir;
+
+/* A folder, or a file in it. WEFT_EINVAL: no model folder; otherwise as the readers of its parts. On failure d holds nothing. */
+weft_status weft_model_dir_open(weft_model_dir *d, const char *path, weft_error *e);
+void weft_model_dir_close(weft_model_dir *d);
+
+#endif

@@ -1,0 +1,39 @@
+/* model.h: a model on a device: what the engine sees of every family.
+ *
+ * Inside a step (weft_begin .. weft_end) the engine calls weft_model_pass() and then weft_model_logits() as often as it likes.
+ * The multi-token-prediction (MTP) head is one more attention layer: its row for position p is made from the trunk's hidden row
+ * p - 1 (after the final norm) and the token at p, and predicts the token at p + 1, as the trunk's row p does; there is no row 0. Its
+ * keys and values are written by every pass, whatever is drafted. */
+#ifndef WEFT_MODEL_MODEL_H
+#define WEFT_MODEL_MODEL_H
+
+#include "format/model_dir.h"
+#include "ops/ops.h"
+
+typedef struct weft_model weft_model;
+
+typedef enum weft_mtp_rows {
+    WEFT_MTP_WRITE, /* keys and values only */
+    WEFT_MTP_FULL,  /* also the head's output, for logits of every row (teacher-forced scoring) */
+} weft_mtp_rows;
+
+typedef enum weft_head { WEFT_HEAD_TRUNK, WEFT_HEAD_MTP } weft_head;
+
+/* Checks every tensor against the configuration and packs it (on a dry device: checks only); registers buffers and layers. The
+ * caller then plans the device. logit_rows: the most rows of one weft_model_logits() call. */
+weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir *dir, int logit_rows, weft_error *e);
+void weft_model_close(weft_model *m);
+
+int weft_model_vocab(const weft_model *m); /* columns of the logits */
+bool weft_model_has_mtp(const weft_model *m);
+
+/* The step's rows through the trunk, and through the MTP head as far as asked. */
+void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
+/* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the head's
+ * own output of the previous draft step, whose rows are the same requests. */
+void weft_model_draft(weft_model *m, bool chained);
+/* Logits of the listed rows of the step; read them from weft_model_logits_buf(), row i for rows[i]. */
+void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n);
+const weft_buf *weft_model_logits_buf(const weft_model *m);
+
+#endif

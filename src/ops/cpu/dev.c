@@ -1,0 +1,389 @@
+/* dev.c: the CPU device: what models register, the plan, a step's frame, host access.
+ *
+ * weft_dev_plan() makes three blocks: the workspace (buffers by phase, then operators' scratch), the KV pages, the slots. Nothing
+ * is allocated afterwards. A dry device counts the same bytes and allocates none of them. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "ops/cpu/kernels.h"
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------------- */
+
+static weft_status choose_kernels(weft_dev *d, const char *isa, weft_error *e) {
+    struct {
+        const weft_kernels *k;
+        bool here;
+    } all[] = {
+#if defined(__x86_64__)
+        {&weft_kernels_v4, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                               __builtin_cpu_supports("avx512vl")},
+        {&weft_kernels_v3, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")},
+#endif
+        {&weft_kernels_base, true},
+    };
+    bool any = !isa || !strcmp(isa, "auto");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!any && strcmp(isa, all[i].k->name)) continue;
+        if (all[i].here) {
+            d->kernels = all[i].k;
+            return WEFT_OK;
+        }
+        if (!any) return weft_fail(e, WEFT_ESUPPORT, "this processor cannot run the kernels '%s'", isa);
+    }
+    return weft_fail(e, WEFT_EINVAL, "unknown kernels '%s'; there are: auto, reference-128, reference-256, reference-512", isa);
+}
+
+weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_error *e) {
+    weft_dev *d = weft_calloc(1, sizeof *d);
+    if (!d) return weft_fail_oom(e, "the device");
+    d->dry = config->dry;
+    weft_status s = choose_kernels(d, config->isa, e);
+    if (s == WEFT_OK && !d->dry) s = weft_pool_open(&d->pool, config->threads, e);
+    if (s != WEFT_OK) {
+        weft_dev_close(d);
+        return s;
+    }
+    *dev = d;
+    return WEFT_OK;
+}
+
+void weft_dev_close(weft_dev *d) {
+    if (!d) return;
+    weft_pool_close(d->pool);
+    for (size_t i = 0; i < d->mats.n; i++) weft_free_aligned(d->mats.v[i]->data);
+    for (size_t i = 0; i < d->coefs.n; i++) weft_free_aligned(d->coefs.v[i]->v);
+    weft_vec_free(&d->bufs);
+    weft_vec_free(&d->mats);
+    weft_vec_free(&d->coefs);
+    weft_vec_free(&d->kv);
+    weft_vec_free(&d->gdn);
+    weft_vec_free(&d->carries);
+    weft_free_aligned(d->workspace);
+    weft_free_aligned(d->pages);
+    weft_free_aligned(d->slots);
+    weft_arena_free(&d->arena);
+    weft_free(d);
+}
+
+const char *weft_dev_isa(const weft_dev *d) { return d->kernels->name; }
+int weft_dev_threads(const weft_dev *d) { return weft_pool_threads(d->pool); }
+void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) { *m = d->memory; }
+
+/* ---- registering ----------------------------------------------------------------------------------------------------------------- */
+
+int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
+    kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
+    return weft_vec_push(&d->kv, l) ? (int)d->kv.n - 1 : -1;
+}
+
+int weft_gdn_layer(weft_dev *d, const weft_gdn_shape *shape) {
+    gdn_layer l = {.shape = *shape, .blocks = ROUND16(shape->v_dim) / LANES};
+    l.channels = 2 * shape->n_k_heads * shape->k_dim + shape->n_v_heads * shape->v_dim;
+    l.channels_ld = ROUND16(l.channels);
+    return weft_vec_push(&d->gdn, l) ? (int)d->gdn.n - 1 : -1;
+}
+
+int weft_carry(weft_dev *d, int cols) {
+    carry c = {.cols = cols, .ld = ROUND16(cols)};
+    return weft_vec_push(&d->carries, c) ? (int)d->carries.n - 1 : -1;
+}
+
+weft_buf *weft_buf_make(weft_dev *d, const char *phase, int rows, int cols) {
+    weft_buf *b = weft_arena_get(&d->arena, 1, sizeof *b);
+    if (!b || !weft_vec_push(&d->bufs, b)) return NULL;
+    *b = (weft_buf){.rows = rows, .cols = cols, .ld = ROUND16(cols), .phase = phase};
+    return b;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct cursor { /* lays out a block; with base NULL it only counts */
+    uint8_t *base;
+    uint64_t at;
+} cursor;
+
+static void *take(cursor *c, uint64_t n, size_t size) {
+    void *p = c->base ? c->base + c->at : NULL;
+    c->at += (n * size + 63) & ~(uint64_t)63;
+    return p;
+}
+static void *take_floats(cursor *c, uint64_t n) { return take(c, n, sizeof(float)); }
+
+static bool same_phase(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+
+static void lay_buffers(weft_dev *d, cursor *c, const char *phase) {
+    for (size_t i = 0; i < d->bufs.n; i++) {
+        weft_buf *b = d->bufs.v[i];
+        if (!same_phase(b->phase, phase)) continue;
+        if (!b->rows) b->rows = d->plan.max_rows;
+        b->v = take_floats(c, (uint64_t)b->rows * (uint64_t)b->ld);
+    }
+}
+
+static void lay_workspace(weft_dev *d, cursor *c) {
+    uint64_t rows = (uint64_t)d->plan.max_rows;
+    lay_buffers(d, c, NULL);
+    uint64_t start = c->at, end = start;
+    for (size_t i = 0; i < d->bufs.n; i++) { /* every phase from the same start, once */
+        const char *phase = d->bufs.v[i]->phase;
+        bool done = !phase;
+        for (size_t j = 0; j < i && !done; j++) done = same_phase(phase, d->bufs.v[j]->phase);
+        if (done) continue;
+        c->at = start;
+        lay_buffers(d, c, phase);
+        end = c->at > end ? c->at : end;
+    }
+    c->at = end;
+
+    int channels = 0, v_heads = 0, taps = 0, state = 0, head = 0;
+    for (size_t i = 0; i < d->gdn.n; i++) {
+        const gdn_layer *l = &d->gdn.v[i];
+        channels = l->channels_ld > channels ? l->channels_ld : channels;
+        v_heads = l->shape.n_v_heads > v_heads ? l->shape.n_v_heads : v_heads;
+        taps = l->shape.conv_kernel > taps ? l->shape.conv_kernel : taps;
+        int s = (l->shape.k_dim + 3) * LANES; /* state block, v, delta, y */
+        state = s > state ? s : state;
+    }
+    for (size_t i = 0; i < d->kv.n; i++) head = d->kv.v[i].ld > head ? d->kv.v[i].ld : head;
+    /* A worker's scratch: the panel of a product; a GDN state block; attention's query, chunk output, sum and scores. */
+    uint64_t panel = (uint64_t)PANEL_OUTS * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
+    if (panel < (uint64_t)state) panel = (uint64_t)state;
+    if (panel < 3 * (uint64_t)head + ATTEND_CHUNK) panel = 3 * (uint64_t)head + ATTEND_CHUNK;
+    if (panel < (uint64_t)taps * (uint64_t)channels) panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
+    if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
+    d->panel_floats = (panel + 15) & ~(size_t)15;
+    int workers = d->pool ? weft_pool_threads(d->pool) : weft_cpu_count();
+    d->panel = take_floats(c, d->panel_floats * (uint64_t)workers);
+
+    d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
+    d->zeros = take_floats(c, (uint64_t)channels);
+    d->conv = take_floats(c, rows * (uint64_t)channels);
+    d->gate_a = take_floats(c, rows * (uint64_t)v_heads);
+    d->gate_b = take_floats(c, rows * (uint64_t)v_heads);
+    if (d->max_experts) {
+        uint64_t pairs = rows * (uint64_t)d->max_top_k;
+        d->expert_in = take_floats(c, pairs * (uint64_t)d->max_glu);
+        d->expert_out = take_floats(c, pairs * (uint64_t)d->max_expert_cols);
+        d->expert_rows = take(c, pairs, sizeof(int));
+        d->expert_start = take(c, (uint64_t)d->max_experts + 1, sizeof(int));
+    }
+    d->row_span = take(c, rows, sizeof(int));
+}
+
+static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
+    for (size_t i = 0; i < d->kv.n; i++) {
+        kv_layer *l = &d->kv.v[i];
+        uint64_t floats = n * (uint64_t)l->n_kv_heads * WEFT_PAGE_ROWS * (uint64_t)l->ld;
+        l->k = take_floats(c, floats);
+        l->v = take_floats(c, floats);
+    }
+}
+
+static void lay_slots(weft_dev *d, cursor *c, uint64_t n) {
+    uint64_t rows = n * 2 * (uint64_t)d->plan.max_draft;
+    for (size_t i = 0; i < d->gdn.n; i++) {
+        gdn_layer *l = &d->gdn.v[i];
+        const weft_gdn_shape *s = &l->shape;
+        l->state = take_floats(c, n * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * (uint64_t)s->k_dim * LANES);
+        l->window = take_floats(c, n * (uint64_t)(s->conv_kernel - 1) * (uint64_t)l->channels_ld);
+        l->journal_in = take_floats(c, rows * (uint64_t)l->channels_ld);
+        l->journal_a = take_floats(c, rows * (uint64_t)s->n_v_heads);
+        l->journal_k = take_floats(c, rows * (uint64_t)s->n_k_heads * (uint64_t)s->k_dim);
+        l->journal_d = take_floats(c, rows * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * LANES);
+    }
+    for (size_t i = 0; i < d->carries.n; i++) {
+        carry *k = &d->carries.v[i];
+        k->row = take_floats(c, n * (uint64_t)k->ld);
+        k->journal = take_floats(c, rows * (uint64_t)k->ld);
+    }
+}
+
+typedef void (*layout)(weft_dev *, cursor *, uint64_t);
+static void workspace_layout(weft_dev *d, cursor *c, uint64_t n) {
+    (void)n;
+    lay_workspace(d, c);
+}
+
+/* Counts, then (unless dry) allocates and lays out for good. */
+static weft_status make_block(weft_dev *d, layout lay, uint64_t n, uint64_t *bytes, uint8_t **block, const char *what, weft_error *e) {
+    cursor c = {0};
+    lay(d, &c, n);
+    *bytes = c.at;
+    if (d->dry) return WEFT_OK;
+    if (c.at > SIZE_MAX || !(*block = weft_alloc_aligned((size_t)c.at ? (size_t)c.at : 64))) {
+        char text[16];
+        return weft_fail(e, WEFT_ENOMEM, "no memory for %s: %s wanted", what, weft_bytes_text(c.at, text));
+    }
+    c = (cursor){.base = *block};
+    lay(d, &c, n);
+    return WEFT_OK;
+}
+
+weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
+    if (plan->max_rows < 1 || plan->max_spans < 1 || plan->max_draft < 0 || plan->n_pages < 0 || plan->n_slots < 0)
+        return weft_fail(e, WEFT_EINVAL, "plan out of range");
+    d->plan = *plan;
+    cursor one = {0};
+    lay_pages(d, &one, 1);
+    d->memory.page = one.at;
+    one = (cursor){0};
+    lay_slots(d, &one, 1);
+    d->memory.slot = one.at;
+    WEFT_TRY(make_block(d, workspace_layout, 0, &d->memory.workspace, &d->workspace, "the workspace", e));
+    uint8_t *pages = NULL, *slots = NULL;
+    weft_status s = make_block(d, lay_pages, (uint64_t)plan->n_pages, &d->memory.pages, &pages, "the KV pages", e);
+    d->pages = (float *)(void *)pages;
+    if (s == WEFT_OK) s = make_block(d, lay_slots, (uint64_t)plan->n_slots, &d->memory.slots, &slots, "the recurrent slots", e);
+    d->slots = (float *)(void *)slots;
+    return s;
+}
+
+/* ---- a step -------------------------------------------------------------------------------------------------------------------------- */
+
+/* A plan's limits and a span's own logic, so that no operator has to ask. */
+static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
+    const weft_plan *p = &d->plan;
+    if (s->row != row || s->certain < 0 || s->speculative < 0 || s->pos < 0) return "rows";
+    if (s->speculative > p->max_draft || s->replay < 0 || s->replay > p->max_draft) return "draft rows";
+    if (s->slot_read < -1 || s->slot_read >= p->n_slots || s->slot_write < 0 || s->slot_write >= p->n_slots) return "slot";
+    if (s->slot_read < 0 && (s->replay || s->pos)) return "a start that is not at 0";
+    if (s->journal < 0 || s->journal > 1) return "journal half";
+    if ((int64_t)s->n_pages * WEFT_PAGE_ROWS < (int64_t)s->pos + s->certain + s->speculative) return "page table too short";
+    for (int i = 0; i < s->n_pages; i++)
+        if (s->pages[i] < 0 || s->pages[i] >= p->n_pages) return "page";
+    for (int i = 0; i < s->n_snapshots; i++) {
+        if (s->snapshot_at[i] < 1 || s->snapshot_at[i] > s->certain || (i && s->snapshot_at[i] <= s->snapshot_at[i - 1]))
+            return "snapshot offset";
+        if (s->snapshot_slot[i] < 0 || s->snapshot_slot[i] >= p->n_slots) return "snapshot slot";
+    }
+    return NULL;
+}
+
+void weft_begin(weft_dev *d, const weft_step *step) {
+    d->step = step;
+    d->status = WEFT_OK;
+    d->rope_freq = NULL;
+    if (step->n_rows > d->plan.max_rows || step->n_spans > d->plan.max_spans) {
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "a step of %d rows in %d spans is over the plan's %d and %d", step->n_rows,
+                              step->n_spans, d->plan.max_rows, d->plan.max_spans);
+        return;
+    }
+    int row = 0;
+    for (int i = 0; i < step->n_spans; i++) {
+        const weft_span *s = &step->spans[i];
+        const char *fault = span_fault(d, s, row);
+        if (!fault && row + s->certain + s->speculative > step->n_rows) fault = "more rows than the step";
+        if (fault) {
+            d->status = weft_fail(&d->error, WEFT_EINVAL, "span %d of the step is impossible: %s", i, fault);
+            return;
+        }
+        for (int j = 0; j < s->certain + s->speculative; j++) d->row_span[row++] = i;
+    }
+}
+
+weft_status weft_end(weft_dev *d, weft_error *e) {
+    d->step = NULL;
+    if (d->status != WEFT_OK && e) *e = d->error;
+    return d->status;
+}
+
+/* ---- host access ---------------------------------------------------------------------------------------------------------------------- */
+
+weft_status weft_read(weft_dev *d, const weft_buf *b, int row, float *dst, weft_error *e) {
+    (void)d;
+    if (row < 0 || row >= b->rows) return weft_fail(e, WEFT_EINVAL, "row %d of a buffer of %d", row, b->rows);
+    memcpy(dst, buf_row(b, row), (size_t)b->cols * sizeof *dst);
+    return WEFT_OK;
+}
+
+typedef struct io { /* walks the pieces of a slot or page; host NULL: counts */
+    uint8_t *host;
+    size_t n;
+    bool to_host;
+} io;
+
+static void piece(io *w, float *dev, size_t floats) {
+    size_t bytes = floats * sizeof *dev;
+    if (w->host) {
+        if (w->to_host)
+            memcpy(w->host + w->n, dev, bytes);
+        else
+            memcpy(dev, w->host + w->n, bytes);
+    }
+    w->n += bytes;
+}
+
+static void walk_slot(const weft_dev *d, size_t slot, io *w) {
+    for (size_t i = 0; i < d->gdn.n; i++) {
+        const gdn_layer *l = &d->gdn.v[i];
+        size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * LANES;
+        size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld;
+        piece(w, l->state + slot * state, state);
+        piece(w, l->window + slot * window, window);
+    }
+    for (size_t i = 0; i < d->carries.n; i++) {
+        const carry *c = &d->carries.v[i];
+        piece(w, c->row + slot * (size_t)c->ld, (size_t)c->ld);
+    }
+}
+
+static void walk_page(const weft_dev *d, size_t page, size_t rows, io *w) {
+    for (size_t i = 0; i < d->kv.n; i++) {
+        const kv_layer *l = &d->kv.v[i];
+        for (size_t h = 0; h < (size_t)l->n_kv_heads; h++) {
+            size_t at = (page * (size_t)l->n_kv_heads + h) * WEFT_PAGE_ROWS * (size_t)l->ld;
+            piece(w, l->k + at, rows * (size_t)l->ld);
+            piece(w, l->v + at, rows * (size_t)l->ld);
+        }
+    }
+}
+
+size_t weft_slot_bytes(const weft_dev *d) {
+    io w = {0};
+    walk_slot(d, 0, &w);
+    return w.n;
+}
+weft_status weft_slot_io(weft_dev *d, int slot, void *host, bool to_host, weft_error *e) {
+    if (slot < 0 || slot >= d->plan.n_slots) return weft_fail(e, WEFT_EINVAL, "slot %d of %d", slot, d->plan.n_slots);
+    io w = {.host = host, .to_host = to_host};
+    walk_slot(d, (size_t)slot, &w);
+    return WEFT_OK;
+}
+size_t weft_page_bytes(const weft_dev *d, int rows) {
+    io w = {0};
+    walk_page(d, 0, (size_t)rows, &w);
+    return w.n;
+}
+weft_status weft_page_io(weft_dev *d, int page, int rows, void *host, bool to_host, weft_error *e) {
+    if (page < 0 || page >= d->plan.n_pages || rows < 0 || rows > WEFT_PAGE_ROWS)
+        return weft_fail(e, WEFT_EINVAL, "%d rows of page %d of %d", rows, page, d->plan.n_pages);
+    io w = {.host = host, .to_host = to_host};
+    walk_page(d, (size_t)page, (size_t)rows, &w);
+    return WEFT_OK;
+}
+
+static void fill_page(weft_dev *d, size_t page, float x) {
+    for (size_t i = 0; i < d->kv.n; i++) {
+        kv_layer *l = &d->kv.v[i];
+        size_t n = (size_t)l->n_kv_heads * WEFT_PAGE_ROWS * (size_t)l->ld;
+        for (size_t j = 0; j < n; j++) l->k[page * n + j] = l->v[page * n + j] = x;
+    }
+}
+void weft_page_clear(weft_dev *d, int page) { fill_page(d, (size_t)page, 0.0f); }
+void weft_page_poison(weft_dev *d, int page) { fill_page(d, (size_t)page, __builtin_nanf("")); }
+
+void weft_slot_poison(weft_dev *d, int slot) {
+    const float nan = __builtin_nanf("");
+    size_t s = (size_t)slot;
+    for (size_t i = 0; i < d->gdn.n; i++) {
+        gdn_layer *l = &d->gdn.v[i];
+        size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * LANES;
+        size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld;
+        for (size_t j = 0; j < state; j++) l->state[s * state + j] = nan;
+        for (size_t j = 0; j < window; j++) l->window[s * window + j] = nan;
+    }
+    for (size_t i = 0; i < d->carries.n; i++)
+        for (int j = 0; j < d->carries.v[i].ld; j++) d->carries.v[i].row[s * (size_t)d->carries.v[i].ld + (size_t)j] = nan;
+}

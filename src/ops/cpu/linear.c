@@ -1,0 +1,257 @@
+/* linear.c: weights and the products with them: packing, linear layers, embedding, logits, experts.
+ *
+ * A product unpacks PANEL_OUTS weight rows to float32 and multiplies them with all rows of the step, so that a weight is read and
+ * unpacked once whatever the number of rows. One output is one 16-lane sum over all of k: k is never split. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "ops/cpu/kernels.h"
+
+/* ---- packing ----------------------------------------------------------------------------------------------------------------------- */
+
+static void pack_nibbles(uint8_t *dst, const uint8_t *codes, int64_t k) {
+    for (int64_t i = 0; i < k; i += 32)
+        for (int j = 0; j < 16; j++) *dst++ = (uint8_t)(codes[i + j] | codes[i + j + 16] << 4);
+}
+
+static weft_status pack(weft_mat *m, const weft_mat_desc *desc, uint8_t *line, weft_error *e) {
+    for (int64_t x = 0; x < m->experts; x++)
+        for (int64_t r = 0; r < m->n; r++) {
+            uint8_t *row = m->data + (size_t)(x * m->n + r) * m->row_bytes;
+            uint8_t *values = m->bits == 4 ? line : row;
+            WEFT_TRY(desc->read(desc->ctx, x, r, values, row + m->scale_at, row + m->bias_at, e));
+            if (m->bits == 4) pack_nibbles(row, line, m->k);
+        }
+    return WEFT_OK;
+}
+
+weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat, weft_error *e) {
+    if (desc->dtype != WEFT_F32 && desc->dtype != WEFT_F16 && desc->dtype != WEFT_BF16)
+        return weft_fail(e, WEFT_ESUPPORT, "%s: weights of type %s are not supported", desc->name, weft_dtype_name(desc->dtype));
+    weft_mat *m = weft_arena_get(&d->arena, 1, sizeof *m);
+    if (!m || !weft_vec_push(&d->mats, m)) return weft_fail_oom(e, desc->name);
+    *m = (weft_mat){.dtype = desc->dtype, .bits = desc->bits, .group = desc->group, .experts = desc->experts, .n = desc->n, .k = desc->k};
+    size_t size = weft_dtype_size(desc->dtype), groups = desc->bits ? (size_t)(desc->k / desc->group) * size : 0;
+    m->scale_at = desc->bits == 0 ? (size_t)desc->k * size : desc->bits == 4 ? (size_t)desc->k / 2 : (size_t)desc->k;
+    m->bias_at = m->scale_at + groups;
+    m->row_bytes = m->bias_at + groups;
+    size_t bytes;
+    if (!weft_mul_size((size_t)m->experts, (size_t)m->n, &bytes) || !weft_mul_size(bytes, m->row_bytes, &bytes))
+        return weft_fail(e, WEFT_ENOMEM, "%s: %lld x %lld x %lld does not fit into memory", desc->name, (long long)m->experts,
+                         (long long)m->n, (long long)m->k);
+    d->memory.weights += bytes;
+    if (m->k > d->max_k) d->max_k = m->k;
+    *mat = m;
+    if (d->dry) return WEFT_OK;
+
+    m->data = weft_alloc_aligned(bytes);
+    uint8_t *line = weft_calloc((size_t)m->k, 1);
+    weft_status s = m->data && line ? pack(m, desc, line, e) : weft_fail_oom(e, desc->name);
+    weft_free(line);
+    return s;
+}
+
+weft_status weft_coef_make(weft_dev *d, const float *v, int n, weft_coef **coef, weft_error *e) {
+    weft_coef *c = weft_arena_get(&d->arena, 1, sizeof *c);
+    if (!c || !weft_vec_push(&d->coefs, c)) return weft_fail_oom(e, "coefficients");
+    c->n = n;
+    c->v = weft_alloc_aligned(((size_t)ROUND16(n) + LANES) * sizeof *v); /* a matrix of coefficients is read by whole vectors */
+    if (!c->v) return weft_fail_oom(e, "coefficients");
+    memcpy(c->v, v, (size_t)n * sizeof *v);
+    d->memory.weights += ((size_t)ROUND16(n) + LANES) * sizeof *v;
+    *coef = c;
+    return WEFT_OK;
+}
+
+/* ---- products ------------------------------------------------------------------------------------------------------------------------- */
+
+/* Rows are multiplied a block at a time, so that the block and the panel stay in the caches. */
+#define ROW_BLOCK 64
+
+static void product_rows(const weft_dev *d, weft_buf *y, const weft_mat *w, int64_t out, const weft_buf *x, const int *rows, int n,
+                         float *panel) {
+    int outs = w->n - out < PANEL_OUTS ? (int)(w->n - out) : PANEL_OUTS;
+    int k = ROUND16((int)w->k);
+    for (int o = 0; o < outs; o++) d->kernels->unpack(panel + (size_t)o * (size_t)k, w, out + o);
+    for (int r = 0; r < n; r += ROW_BLOCK) {
+        const float *in[ROW_BLOCK];
+        int m = n - r < ROW_BLOCK ? n - r : ROW_BLOCK;
+        for (int i = 0; i < m; i++) in[i] = buf_row(x, rows ? rows[r + i] : r + i);
+        d->kernels->dot(buf_row(y, r) + out, (size_t)y->ld, in, m, panel, (size_t)k, outs, k);
+    }
+}
+
+typedef struct linear_job {
+    weft_dev *d;
+    weft_buf *const *y;
+    const weft_mat *const *w;
+    int n;
+    const weft_buf *x;
+    const int *rows; /* NULL: all */
+    int n_rows;
+} linear_job;
+
+static int panels(const weft_mat *w) { return (int)((w->n + PANEL_OUTS - 1) / PANEL_OUTS); }
+
+static void linear_piece(void *ctx, int piece, int worker) {
+    const linear_job *j = ctx;
+    int i = 0;
+    while (piece >= panels(j->w[i])) piece -= panels(j->w[i++]);
+    product_rows(j->d, j->y[i], j->w[i], (int64_t)piece * PANEL_OUTS, j->x, j->rows, j->n_rows, panel_of(j->d, worker));
+}
+
+static void run_linear(linear_job *j) {
+    int pieces = 0;
+    if (j->x->cols % LANES) /* products run over whole vectors; another phase may have left NaN behind the columns */
+        for (int r = 0; r < j->d->step->n_rows; r++)
+            memset(buf_row(j->x, r) + j->x->cols, 0, (size_t)(j->x->ld - j->x->cols) * sizeof(float));
+    for (int i = 0; i < j->n; i++) pieces += panels(j->w[i]);
+    if (j->n_rows) weft_pool_run(j->d->pool, pieces, linear_piece, j);
+}
+
+void weft_linear(weft_dev *d, weft_buf *const *y, const weft_mat *const *w, int n, const weft_buf *x) {
+    if (d->status != WEFT_OK) return;
+    run_linear(&(linear_job){.d = d, .y = y, .w = w, .n = n, .x = x, .n_rows = d->step->n_rows});
+}
+
+void weft_logits(weft_dev *d, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n) {
+    if (d->status != WEFT_OK) return;
+    run_linear(&(linear_job){.d = d, .y = &y, .w = &head, .n = 1, .x = x, .rows = rows, .n_rows = n});
+}
+
+void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table) {
+    if (d->status != WEFT_OK) return;
+    for (int r = 0; r < d->step->n_rows; r++) {
+        int32_t id = d->step->tokens[r];
+        if (id < 0 || id >= table->n) {
+            d->status = weft_fail(&d->error, WEFT_EINVAL, "token id %d is outside the model's vocabulary of %lld", id, (long long)table->n);
+            return;
+        }
+        d->kernels->unpack(buf_row(y, r), table, id);
+    }
+}
+
+/* ---- mixture of experts ------------------------------------------------------------------------------------------------------------------ */
+
+void weft_moe_layer(weft_dev *d, int experts, int top_k, int inner, int cols) {
+    if (experts > d->max_experts) d->max_experts = experts;
+    if (top_k > d->max_top_k) d->max_top_k = top_k;
+    if (ROUND16(2 * inner) > d->max_glu) d->max_glu = ROUND16(2 * inner);
+    if (ROUND16(cols) > d->max_expert_cols) d->max_expert_cols = ROUND16(cols);
+}
+
+typedef struct route_job {
+    weft_dev *d;
+    weft_buf *ids, *weights;
+    const weft_buf *logits;
+    bool renormalise;
+} route_job;
+
+static void route_piece(void *ctx, int row, int worker) {
+    const route_job *j = ctx;
+    float *p = panel_of(j->d, worker), *ids = buf_row(j->ids, row), *weights = buf_row(j->weights, row);
+    int n = j->logits->cols, top_k = j->ids->cols;
+    memcpy(p, buf_row(j->logits, row), (size_t)n * sizeof *p);
+    j->d->kernels->softmax(p, n);
+    float total = 0;
+    for (int s = 0; s < top_k; s++) {
+        int best = 0;
+        for (int i = 1; i < n; i++)
+            if (p[i] > p[best]) best = i; /* a tie stays with the lowest id */
+        ids[s] = (float)best;
+        weights[s] = p[best];
+        total += p[best];
+        p[best] = -1;
+    }
+    if (j->renormalise)
+        for (int s = 0; s < top_k; s++) weights[s] /= total;
+}
+
+void weft_route(weft_dev *d, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise) {
+    if (d->status != WEFT_OK) return;
+    route_job j = {d, ids, weights, logits, renormalise};
+    weft_pool_run(d->pool, d->step->n_rows, route_piece, &j);
+}
+
+typedef struct experts_job {
+    weft_dev *d;
+    weft_buf *y;
+    const weft_buf *x, *weights;
+    const weft_mat *gate_up, *down;
+    int top_k;
+} experts_job;
+
+/* Pairs (row, slot) are listed by expert: expert_rows[expert_start[e] ..] hold row * top_k + slot. */
+static void list_pairs(weft_dev *d, const weft_buf *ids, int experts) {
+    int top_k = ids->cols, n = d->step->n_rows, *start = d->expert_start;
+    memset(start, 0, ((size_t)experts + 1) * sizeof *start);
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s < top_k; s++) start[(int)buf_row(ids, r)[s] + 1]++;
+    for (int e = 0; e < experts; e++) start[e + 1] += start[e];
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s < top_k; s++) d->expert_rows[start[(int)buf_row(ids, r)[s]]++] = r * top_k + s;
+    for (int e = experts; e > 0; e--) start[e] = start[e - 1];
+    start[0] = 0;
+}
+
+/* One panel of one expert's weight for all pairs of that expert; pairs are read from `in` by row or by pair. */
+static void expert_product(const experts_job *j, const weft_mat *w, int piece, bool by_row, float *out, size_t ldo, int worker) {
+    weft_dev *d = j->d;
+    int expert = piece / panels(w), panel = piece % panels(w);
+    int at = d->expert_start[expert], end = d->expert_start[expert + 1];
+    if (at == end) return;
+    int64_t first = (int64_t)panel * PANEL_OUTS;
+    int outs = w->n - first < PANEL_OUTS ? (int)(w->n - first) : PANEL_OUTS;
+    int k = ROUND16((int)w->k);
+    float *weights = panel_of(d, worker);
+    for (int o = 0; o < outs; o++) d->kernels->unpack(weights + (size_t)o * (size_t)k, w, (int64_t)expert * w->n + first + o);
+    for (; at < end; at++) {
+        int pair = d->expert_rows[at];
+        const float *in = by_row ? buf_row(j->x, pair / j->top_k) : d->expert_in + (size_t)pair * (size_t)d->max_glu;
+        d->kernels->dot(out + (size_t)pair * ldo + first, ldo, &in, 1, weights, (size_t)k, outs, k);
+    }
+}
+static void gate_up_piece(void *ctx, int piece, int worker) {
+    const experts_job *j = ctx;
+    expert_product(j, j->gate_up, piece, true, j->d->expert_in, (size_t)j->d->max_glu, worker);
+}
+static void expert_glu_piece(void *ctx, int pair, int worker) {
+    (void)worker;
+    const experts_job *j = ctx;
+    float *v = j->d->expert_in + (size_t)pair * (size_t)j->d->max_glu;
+    int inner = (int)j->gate_up->n / 2;
+    j->d->kernels->glu(v, v, v + inner, inner);
+    for (int i = inner; i < ROUND16(inner); i++) v[i] = 0; /* the next product runs over whole vectors */
+}
+static void down_piece(void *ctx, int piece, int worker) {
+    const experts_job *j = ctx;
+    expert_product(j, j->down, piece, false, j->d->expert_out, (size_t)j->d->max_expert_cols, worker);
+}
+static void combine_piece(void *ctx, int row, int worker) {
+    (void)worker;
+    const experts_job *j = ctx;
+    float *y = buf_row(j->y, row);
+    memset(y, 0, (size_t)j->y->cols * sizeof *y);
+    for (int s = 0; s < j->top_k; s++)
+        j->d->kernels->add_scaled(y, j->d->expert_out + (size_t)(row * j->top_k + s) * (size_t)j->d->max_expert_cols,
+                                  buf_row(j->weights, row)[s], j->y->cols);
+}
+
+void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights, const weft_mat *gate_up,
+                  const weft_mat *down) {
+    if (d->status != WEFT_OK) return;
+    experts_job j = {d, y, x, weights, gate_up, down, ids->cols};
+    int n = d->step->n_rows;
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s < ids->cols; s++)
+            if (!(buf_row(weights, r)[s] >= 0)) { /* NaN logits chose no expert */
+                d->status = weft_fail(&d->error, WEFT_ENUMERIC, "the model produced NaN in an expert router");
+                return;
+            }
+    list_pairs(d, ids, (int)gate_up->experts);
+    weft_pool_run(d->pool, (int)gate_up->experts * panels(gate_up), gate_up_piece, &j);
+    weft_pool_run(d->pool, n * j.top_k, expert_glu_piece, &j);
+    weft_pool_run(d->pool, (int)down->experts * panels(down), down_piece, &j);
+    weft_pool_run(d->pool, n, combine_piece, &j);
+}

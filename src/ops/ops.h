@@ -1,0 +1,214 @@
+/* ops.h: the operators that models are written in, and the memory they work on.
+ *
+ * A model file holds opaque handles only, so that the same text runs on a CPU, on CUDA graphs or on lazy arrays:
+ *   weft_dev   a device: its threads, its memory, its current step;
+ *   weft_buf   activations [rows, cols], float32;
+ *   weft_mat   a weight [experts, n, k], packed as the backend likes it;
+ *   weft_coef  a small float32 vector: norm gains, biases, decays.
+ *
+ * Order of calls. Open the device; register KV layers, recurrent layers, carries and buffers; make weights; weft_dev_plan() once
+ * (it sizes and allocates everything: nothing is allocated after it). Then steps: weft_begin(), operators, weft_end(). Errors
+ * inside a step stick to the device and come out of weft_end(); operators after an error do nothing. A step that failed voids
+ * every slot it wrote. The host waits only in weft_read() and the *_io functions.
+ *
+ * A step is a list of rows grouped in spans, one span per sequence. Prefill chunks, plain decode and verification of drafts are
+ * the same call: `certain` rows whose tokens are final, then `speculative` rows that may be dropped later.
+ *
+ * Recurrent memory is written by certain rows alone. A recurrent operator reads its state once from slot_read, folds in the
+ * `replay` accepted rows of the previous pass from the journal that pass left (their small ingredients, same order, same
+ * arithmetic), runs the certain rows, stores the state to slot_write, and runs the speculative rows on a scratch copy, keeping
+ * only their ingredients in the journal. Dropping drafts is then a smaller replay count: no copy, no second pass. A span with no
+ * rows only folds (a flush).
+ *
+ * Invariance. Every result of a row is a function of that row and what lies before it in its sequence: reduction orders depend on
+ * the weight's k and on absolute positions, never on the number of rows, spans or threads. */
+#ifndef WEFT_OPS_H
+#define WEFT_OPS_H
+
+#include "base/error.h"
+#include "format/dtype.h"
+
+#define WEFT_PAGE_ROWS 64 /* positions in a KV page */
+
+typedef struct weft_dev weft_dev;
+typedef struct weft_buf weft_buf;
+typedef struct weft_mat weft_mat;
+typedef struct weft_coef weft_coef;
+
+/* ---- the device ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_dev_config {
+    int threads;      /* 0: as many as the process may use */
+    const char *isa;  /* NULL or "auto": the best this processor has; "reference-128", "reference-256", "reference-512": the plain C
+                         kernels compiled for that vector width (they agree bit for bit; tests compare them) */
+    bool dry;         /* plan only: weights are checked and counted, never read; weft_dev_plan() allocates nothing */
+} weft_dev_config;
+
+typedef struct weft_dev_memory { /* bytes */
+    uint64_t weights, pages, slots, workspace;
+    uint64_t page, slot; /* one KV page (all layers), one recurrent slot (all layers, with its journal) */
+} weft_dev_memory;
+
+typedef struct weft_plan {
+    int max_rows;   /* rows in a step */
+    int max_spans;  /* spans in a step */
+    int max_draft;  /* speculative rows in a span: the journal's length */
+    int n_pages;    /* KV pages */
+    int n_slots;    /* recurrent slots */
+} weft_plan;
+
+weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_error *e);
+void weft_dev_close(weft_dev *dev); /* frees all it made: buffers, weights, coefficients */
+weft_status weft_dev_plan(weft_dev *dev, const weft_plan *plan, weft_error *e);
+void weft_dev_memory_get(const weft_dev *dev, weft_dev_memory *m); /* complete after weft_dev_plan() */
+const char *weft_dev_isa(const weft_dev *dev);
+int weft_dev_threads(const weft_dev *dev);
+
+/* ---- what a model registers before the plan -------------------------------------------------------------------------------- */
+
+/* A layer of keys and values [n_kv_heads, head_dim] in every page; returns its index, < 0 when memory is short. */
+int weft_kv_layer(weft_dev *dev, int n_kv_heads, int head_dim);
+
+typedef struct weft_gdn_shape {
+    int n_k_heads, n_v_heads; /* v head h uses k head h / (n_v_heads / n_k_heads) */
+    int k_dim, v_dim;         /* of one head */
+    int conv_kernel;          /* taps of the depthwise convolution */
+} weft_gdn_shape;
+/* A Gated DeltaNet layer in every slot: state [n_v_heads, k_dim, v_dim] and the last conv_kernel - 1 raw rows. */
+int weft_gdn_layer(weft_dev *dev, const weft_gdn_shape *shape);
+
+/* A carry: one row [cols] in every slot, the last certain row of what weft_shift() is given. */
+int weft_carry(weft_dev *dev, int cols);
+
+/* A mixture of experts will run: sizes the scratch of weft_experts(). inner: columns of one expert's gate. */
+void weft_moe_layer(weft_dev *dev, int experts, int top_k, int inner, int cols);
+
+/* Activations for up to `rows` rows (0: the plan's max_rows). Buffers of the same phase live together; buffers of different phases
+ * share memory, so a phase's contents are gone when another phase is used. Phase NULL lives always. NULL when memory is short. */
+weft_buf *weft_buf_make(weft_dev *dev, const char *phase, int rows, int cols);
+
+typedef struct weft_mat_desc {
+    weft_dtype dtype;       /* of plain values; of scales and biases where bits > 0 */
+    int bits, group;        /* MLX affine: 2, 3, 4, 5, 6 or 8 bits, group of 32, 64 or 128 columns; 0: plain values */
+    int64_t experts, n, k;  /* experts >= 1 */
+    const char *name;       /* for messages */
+    /* Reads row `row` of expert `expert`, k columns. Plain: values[k] as stored. Affine: codes[k], one byte each, and scale[k / group],
+     * bias[k / group] as stored. Must refuse NaN and infinity. Called from one thread. */
+    weft_status (*read)(void *ctx, int64_t expert, int64_t row, void *values_or_codes, void *scale, void *bias, weft_error *e);
+    void *ctx;
+} weft_mat_desc;
+weft_status weft_mat_make(weft_dev *dev, const weft_mat_desc *desc, weft_mat **mat, weft_error *e);
+/* n float32 values, copied. */
+weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coef, weft_error *e);
+
+/* ---- a step ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_span {
+    int row;                /* the span's first row in the step */
+    int certain;            /* rows whose tokens are final */
+    int speculative;        /* draft rows after them, <= max_draft */
+    int pos;                /* position of the first row: tokens of the sequence before it */
+    int replay;             /* accepted speculative rows of the previous pass, <= max_draft */
+    int write_from;         /* rows at lower positions read their KV pages, which hold them already, and do not write them */
+    int slot_read;          /* recurrent slot with the state at pos - replay; -1: a sequence's start, all zero */
+    int slot_write;         /* slot that gets the state at pos + certain; may be slot_read */
+    int journal;            /* half (0 or 1) of slot_write's journal that this pass's speculative rows go to; replay reads the other
+                               half, of slot_read */
+    int n_pages;
+    const int *pages;       /* page i holds positions [64 i, 64 i + 64); they cover pos + certain + speculative */
+    int n_snapshots;
+    const int *snapshot_at;   /* ascending counts of certain rows, 1..certain: the state after that many goes to ... */
+    const int *snapshot_slot; /* ... this slot */
+} weft_span;
+
+typedef struct weft_step {
+    int n_rows, n_spans;
+    const int32_t *tokens; /* [n_rows] */
+    const weft_span *spans;
+} weft_step;
+
+void weft_begin(weft_dev *dev, const weft_step *step); /* the step stays the caller's and must outlive weft_end() */
+weft_status weft_end(weft_dev *dev, weft_error *e);
+
+/* ---- operators: y is written, rows are those of the step -------------------------------------------------------------------- */
+
+/* y[r] = table[tokens[r]]. */
+void weft_embed(weft_dev *dev, weft_buf *y, const weft_mat *table);
+
+/* RMS norm over groups of gain's length: y = gain * x / sqrt(mean(x^2) + eps). */
+void weft_norm(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_coef *gain, float eps);
+/* x += d, then y = norm(x). */
+void weft_add_norm(weft_dev *dev, weft_buf *x, const weft_buf *d, weft_buf *y, const weft_coef *gain, float eps);
+/* y = norm(x) * silu(z): norm first, gate after (Gated DeltaNet's output). */
+void weft_norm_gated(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *z, const weft_coef *gain, float eps);
+
+/* y[i] = W[i] x, for n weights of the same k. */
+void weft_linear(weft_dev *dev, weft_buf *const *y, const weft_mat *const *w, int n, const weft_buf *x);
+/* y = silu(gate) * up. y may be gate or up. */
+void weft_glu(weft_dev *dev, weft_buf *y, const weft_buf *gate, const weft_buf *up);
+/* y *= sigmoid(gate); gate has y's columns, or one column for the whole row. */
+void weft_gate(weft_dev *dev, weft_buf *y, const weft_buf *gate);
+/* y += x. */
+void weft_add(weft_dev *dev, weft_buf *y, const weft_buf *x);
+/* y = [a ; b]. */
+void weft_concat(weft_dev *dev, weft_buf *y, const weft_buf *a, const weft_buf *b);
+
+/* Row of position p gets the hidden row of p - 1: from the same span, and for a span's first row from the carry (the journal's row
+ * when replay > 0). The row of position 0 is zero. Stores, journals and snapshots the hidden rows of this pass as a recurrent
+ * operator does. hidden NULL: reads only (a draft step). */
+void weft_shift(weft_dev *dev, weft_buf *y, const weft_buf *hidden, int carry);
+
+/* Norms each head of q and k (gain [head_dim]; NULL gain: none), then rotates the first 2 * n_freq dimensions of each head by the
+ * row's position: pairs (j, j + n_freq), angle position * freq[j] (RoPE, half-split form). In place; q NULL: only k. */
+void weft_qk_norm_rope(weft_dev *dev, weft_buf *q, weft_buf *k, const weft_coef *q_gain, const weft_coef *k_gain, float eps,
+                       const weft_coef *freq, int head_dim);
+
+typedef struct weft_attention {
+    int layer;      /* from weft_kv_layer() */
+    int n_heads, n_kv_heads, head_dim;
+    float scale;
+    int first_key;  /* keys below this position do not exist (MTP: 1); such rows are not written */
+} weft_attention;
+/* Writes k and v into the pages, then y[r] = softmax(scale q k) v over keys first_key..position. q NULL: only writes. A row without
+ * a visible key gives zero. */
+void weft_attend(weft_dev *dev, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a);
+
+typedef struct weft_gdn {
+    int layer;                   /* from weft_gdn_layer() */
+    const weft_coef *conv;       /* [conv_kernel, channels]: taps oldest first */
+    const weft_coef *decay;      /* [n_v_heads]: -exp(A_log) */
+    const weft_coef *dt_bias;    /* [n_v_heads] */
+} weft_gdn;
+/* Gated DeltaNet (Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464): depthwise convolution and silu over qkv's channels [q | k | v],
+ * L2-normalised q and k, then per token  S = a S; d = b (v - S'k); S = S + k d'; y = S'q  with a = exp(decay softplus(alpha +
+ * dt_bias)), b = sigmoid(beta). alpha, beta: [rows, n_v_heads]; y: [rows, n_v_heads * v_dim]. */
+void weft_gdn_run(weft_dev *dev, weft_buf *y, const weft_buf *qkv, const weft_buf *alpha, const weft_buf *beta, const weft_gdn *g);
+
+/* Softmax over the router's logits [rows, experts], the top_k largest (ties: lowest id) with their weights, renormalised to sum 1 where
+ * asked. ids hold whole numbers as floats. */
+void weft_route(weft_dev *dev, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise);
+/* y = sum over slots, ascending, of weight * down_e(silu(gate_e x) * up_e x). gate_up: [experts, 2 inner, cols], gate rows first. An
+ * expert's weights are read once for all rows that chose it. */
+void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights, const weft_mat *gate_up,
+                  const weft_mat *down);
+
+/* y[i] = head x[rows[i]], i < n: logits only for the rows somebody reads. */
+void weft_logits(weft_dev *dev, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n);
+
+/* ---- host access (each waits for what was submitted) ------------------------------------------------------------------------- */
+
+/* Copies row `row` of a buffer to dst[cols]. */
+weft_status weft_read(weft_dev *dev, const weft_buf *b, int row, float *dst, weft_error *e);
+/* A slot's states, convolution windows and carries, without the journal: what a snapshot is. Bytes, then copies. */
+size_t weft_slot_bytes(const weft_dev *dev);
+weft_status weft_slot_io(weft_dev *dev, int slot, void *host, bool to_host, weft_error *e);
+/* Rows [0, rows) of a page: all layers' K and V. Bytes, then copies; rows beyond are untouched. */
+size_t weft_page_bytes(const weft_dev *dev, int rows);
+weft_status weft_page_io(weft_dev *dev, int page, int rows, void *host, bool to_host, weft_error *e);
+/* Zeroes a page: done at every allocation, since a masked key's V may be multiplied by zero and 0 x stale NaN is NaN. */
+void weft_page_clear(weft_dev *dev, int page);
+/* Debug builds fill freed pages and slots with NaN, so that a stale read shows. */
+void weft_page_poison(weft_dev *dev, int page);
+void weft_slot_poison(weft_dev *dev, int slot);
+
+#endif
