@@ -1,0 +1,612 @@
+/* test_engine.c: the promise, byte for byte, on the goldens and the bundled model: tokens and stored memory do not depend on draft
+ * depth, on how many drafts are accepted, on chunks, on threads, or on who shares the batch. Counters are asserted as well, so that an
+ * engine that goes row by row cannot pass. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+
+static const char *const models[] = {
+    "tests/data/golden/qwen3_5-dense", "tests/data/golden/qwen3_5-dense-tied", "tests/data/golden/qwen3_5-dense-odd",
+    "tests/data/golden/qwen3_5-moe",   "models/mini",
+};
+enum { MODELS = sizeof models / sizeof *models, GOLDENS = MODELS - 1, PROMPT = 70 };
+
+/* ---- helpers -------------------------------------------------------------------------------------------------------------------- */
+
+static weft_engine *open_model(const char *model, int threads, int chunk, int requests) {
+    weft_engine *g = NULL;
+    weft_error e = {0};
+    weft_config c = {.model = model, .threads = threads, .chunk = chunk, .max_requests = requests, .context = 2048 * requests, .max_depth = 4};
+    if (weft_engine_open(&g, &c, &e) != WEFT_OK) fail_msg("%s: %s", model, e.text);
+    return g;
+}
+
+/* A prompt that every test model knows: ids below 300, with repeats. */
+static void make_prompt(int32_t *ids, int n, uint32_t seed) {
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = i > 20 && i % 7 < 3 ? ids[i - 20] : (int32_t)(seed >> 16) % 300;
+    }
+}
+
+typedef struct answer {
+    int32_t ids[4096];
+    size_t n, n_prompt;
+    weft_end_reason reason;
+    weft_stats stats;
+    uint8_t *slot, *pages; /* flushed memory, where asked for */
+    size_t slot_n, pages_n;
+    int done;
+} answer;
+
+static void drop(answer *a) {
+    free(a->slot);
+    free(a->pages);
+    free(a);
+}
+
+static weft_request *submit(weft_engine *g, const weft_request_desc *d) {
+    weft_request *r = NULL;
+    weft_error e = {0};
+    if (weft_submit(g, d, &r, &e) != WEFT_OK) fail_msg("%s", e.text);
+    return r;
+}
+
+static void take_memory(weft_request *r, answer *a) {
+    weft_engine *g = r->engine;
+    weft_error e = {0};
+    assert_int_equal(weft_place_flush(r, &e), WEFT_OK);
+    a->done = r->done;
+    a->slot_n = weft_slot_bytes(g->dev);
+    a->slot = malloc(a->slot_n);
+    assert_int_equal(weft_slot_io(g->dev, r->slot, a->slot, true, &e), WEFT_OK);
+    a->pages = malloc((size_t)r->n_pages * weft_page_bytes(g->dev, WEFT_PAGE_ROWS));
+    for (int i = 0, left = r->done; left > 0; i++, left -= WEFT_PAGE_ROWS) {
+        int rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS;
+        assert_int_equal(weft_page_io(g->dev, r->pages[i], rows, a->pages + a->pages_n, true, &e), WEFT_OK);
+        a->pages_n += weft_page_bytes(g->dev, rows);
+    }
+}
+
+static void note_end(weft_engine *g, const weft_event *ev, size_t n) {
+    (void)g;
+    for (size_t i = 0; i < n; i++)
+        if (ev[i].kind == WEFT_EVENT_END) {
+            answer *a = weft_request_user(ev[i].request);
+            if (ev[i].reason == WEFT_END_ERROR) fail_msg("%s", ev[i].error->text);
+            a->reason = ev[i].reason;
+        }
+}
+
+static void run_all(weft_engine *g) {
+    const weft_event *ev;
+    size_t n;
+    while (weft_run_step(g, &ev, &n)) note_end(g, ev, n);
+}
+
+static void finish(weft_request *r, answer *a, bool memory) {
+    size_t n;
+    const int32_t *ids = weft_request_ids(r, &n);
+    assert_true(n <= sizeof a->ids / sizeof *a->ids);
+    memcpy(a->ids, ids, n * sizeof *ids);
+    a->n = n;
+    a->n_prompt = r->n_prompt;
+    weft_request_stats(r, &a->stats);
+    if (memory) take_memory(r, a);
+    weft_request_close(r);
+}
+
+/* Runs one request alone. */
+static answer *ask(weft_engine *g, weft_request_desc d, bool memory) {
+    answer *a = calloc(1, sizeof *a);
+    d.user = a;
+    weft_request *r = submit(g, &d);
+    run_all(g);
+    finish(r, a, memory);
+    return a;
+}
+
+static void same_ids(const answer *a, const answer *b) {
+    assert_int_equal(a->n, b->n);
+    for (size_t i = 0; i < a->n; i++)
+        if (a->ids[i] != b->ids[i]) fail_msg("token %zu differs: %d and %d", i, a->ids[i], b->ids[i]);
+}
+static void same_memory(const answer *a, const answer *b) {
+    assert_int_equal(a->done, b->done);
+    assert_int_equal(a->slot_n, b->slot_n);
+    assert_int_equal(a->pages_n, b->pages_n);
+    assert_memory_equal(a->slot, b->slot, a->slot_n);
+    assert_memory_equal(a->pages, b->pages, a->pages_n);
+}
+
+/* A list of drafts that makes passes accept exactly counts[0], counts[1], ... drafts, of `depth` each: right tokens with a wrong one
+ * after each run. truth: the generated tokens. */
+static void forced(int32_t *drafts, const int32_t *truth, size_t n, int vocab, const int *counts, int n_counts, int depth) {
+    memcpy(drafts, truth, n * sizeof *truth);
+    size_t at = 1; /* the first token comes from the prompt's pass; drafts begin after it */
+    for (int i = 0; at < n; i++) {
+        int a = counts[i % n_counts];
+        if (a < depth && at + (size_t)a < n) drafts[at + (size_t)a] = (truth[at + (size_t)a] + 1) % vocab;
+        at += (size_t)a + 1;
+    }
+}
+
+/* ---- depth ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Greedy and seeded text of 300 tokens is the same at every depth, and so is the memory behind it. */
+static void depth_changes_nothing(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    for (int m = 0; m < MODELS; m++) {
+        weft_engine *g = open_model(models[m], 2, 64, 1);
+        make_prompt(prompt, PROMPT, 1);
+        for (int t = 0; t < 2; t++) {
+            answer *base = NULL;
+            uint64_t accepted = 0;
+            for (int depth = 0; depth <= 4; depth++) {
+                answer *a = ask(g,
+                                (weft_request_desc){.prompt = prompt,
+                                                    .n_prompt = PROMPT,
+                                                    .max_tokens = 300,
+                                                    .temperature = t ? 0.8 : 0,
+                                                    .seed = 42,
+                                                    .depth = depth,
+                                                    .ignore_end = true},
+                                true);
+                assert_int_equal(a->n, PROMPT + 300);
+                assert_int_equal(a->stats.tokens, 300);
+                assert_int_equal(a->reason, WEFT_END_LENGTH);
+                for (int i = 0; i < depth; i++) accepted += a->stats.accepted[i];
+                if (depth) assert_true(a->stats.drafted[0] > 0); /* drafts are verified, not only made (V#52107) */
+                if (!base) {
+                    base = a;
+                    continue;
+                }
+                same_ids(base, a);
+                same_memory(base, a);
+                drop(a);
+            }
+            if (m == GOLDENS) assert_true(accepted > 0); /* a trained head, or a random one that agrees now and then */
+            drop(base);
+        }
+        weft_engine_close(g);
+    }
+}
+
+/* Every accept count 0..D at every depth, alone and mixed: an index from an accepted count of 0 or of all (V#50021), an off-by-one
+ * in the count (an MLX Swift fork #143), a state that stepped past the rejected rows (MTPLX contract). */
+static void every_accept_count(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT], drafts[300];
+    for (int m = 0; m < MODELS; m++) {
+        weft_engine *g = open_model(models[m], 2, 64, 1);
+        make_prompt(prompt, PROMPT, 2);
+        for (int t = 0; t < 2; t++) {
+            weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 150, .temperature = t ? 0.7 : 0, .seed = 7, .ignore_end = true};
+            answer *base = ask(g, d, true);
+            assert_int_equal(base->stats.passes, (PROMPT + 63) / 64 + 149);
+            for (int depth = 1; depth <= 4; depth++)
+                for (int count = 0; count <= depth + 1; count++) { /* depth + 1: a mixture */
+                    int mixed[64], n_mixed = 1;
+                    if (count <= depth)
+                        mixed[0] = count;
+                    else
+                        for (n_mixed = 0; n_mixed < 64; n_mixed++) mixed[n_mixed] = n_mixed * 29 % 11 % (depth + 1);
+                    forced(drafts, base->ids + PROMPT, 150, g->info.vocab, mixed, n_mixed, depth);
+                    d.depth = depth;
+                    d.drafts = drafts;
+                    d.n_drafts = 150;
+                    answer *a = ask(g, d, true);
+                    same_ids(base, a);
+                    same_memory(base, a);
+                    uint64_t accepted = 0;
+                    for (int i = 0; i < depth; i++) accepted += a->stats.accepted[i];
+                    if (count <= depth) { /* the forced count is what happened: passes tell */
+                        uint64_t passes = (PROMPT + 63) / 64 + (149 + (uint64_t)count) / ((uint64_t)count + 1);
+                        assert_int_equal(a->stats.passes, passes);
+                        assert_true(count ? accepted > 0 : accepted == 0);
+                        assert_true(a->stats.rows > a->stats.passes);
+                        if (count) assert_true(a->stats.passes < a->stats.tokens);
+                    }
+                    drop(a);
+                }
+            drop(base);
+        }
+        weft_engine_close(g);
+    }
+}
+
+/* ---- history ------------------------------------------------------------------------------------------------------------------------ */
+
+/* 200 generated tokens, dropped and prefilled cold, leave the same states, convolution windows, KV rows, MTP rows and hidden row: for
+ * any chunk and thread count. */
+static void generated_equals_prefilled(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    const struct {
+        int threads, chunk;
+    } ways[] = {{1, 1}, {1, 7}, {2, 64}, {3, 150}, {2, 1000}};
+    for (int m = 0; m < MODELS; m++) {
+        weft_engine *g = open_model(models[m], 2, 32, 1);
+        make_prompt(prompt, PROMPT, 3);
+        answer *a = ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 200, .depth = 3, .ignore_end = true}, true);
+        assert_int_equal(a->done, PROMPT + 199);
+        weft_engine_close(g);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            g = open_model(models[m], ways[w].threads, ways[w].chunk, 1);
+            answer *b = ask(g, (weft_request_desc){.prompt = a->ids, .n_prompt = (size_t)a->done, .max_tokens = 1, .ignore_end = true}, true);
+            assert_int_equal(b->ids[b->n - 1], a->ids[a->n - 1]);
+            same_memory(a, b);
+            assert_int_equal(b->stats.passes, (a->done + ways[w].chunk - 1) / ways[w].chunk); /* chunks are passes, not rows */
+            drop(b);
+            weft_engine_close(g);
+        }
+        drop(a);
+    }
+}
+
+/* ---- company ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Requests of different length, depth, temperature and seed in one batch, joining and leaving at different steps, answer as they do
+ * alone (oMLX #2119, V#51812: mixed batches of prompt, plain and speculative rows; MTPLX: a joiner's own seed). */
+static void company_changes_nothing(void **state) {
+    (void)state;
+    enum { N = 6 };
+    static const int lengths[N] = {1, 70, 5, 133, 64, 65}, tokens[N] = {90, 40, 120, 60, 1, 77};
+    int32_t prompts[N][140], drafts[N][128];
+    for (int m = 0; m < MODELS; m++) {
+        answer *alone[N], *together[N];
+        weft_request_desc d[N];
+        weft_engine *g = open_model(models[m], 2, 64, 1);
+        for (int i = 0; i < N; i++) {
+            make_prompt(prompts[i], lengths[i], 10 + (uint32_t)i);
+            d[i] = (weft_request_desc){.prompt = prompts[i],
+                                       .n_prompt = (size_t)lengths[i],
+                                       .max_tokens = tokens[i],
+                                       .temperature = i % 3 ? 0.9 : 0,
+                                       .seed = (uint64_t)i,
+                                       .ignore_end = true};
+            alone[i] = ask(g, d[i], true);
+        }
+        weft_engine_close(g);
+
+        g = open_model(models[m], 3, 48, N);
+        weft_request *r[N] = {0};
+        for (int i = 0; i < N; i++) {
+            const int mixed[] = {i % 3, 0, 2, 1};
+            d[i].depth = i % 5;
+            if (i % 2) { /* half of them draft from a list with many hits, half from the head */
+                forced(drafts[i], alone[i]->ids + lengths[i], (size_t)tokens[i], g->info.vocab, mixed, 4, i % 5 ? i % 5 : 1);
+                d[i].drafts = drafts[i];
+                d[i].n_drafts = (size_t)tokens[i];
+            }
+            together[i] = calloc(1, sizeof **together);
+            d[i].user = together[i];
+        }
+        const weft_event *ev;
+        size_t n;
+        for (int step = 0, next = 0; next < N || weft_run_step(g, &ev, &n); step++) {
+            if (next < N && step % 5 == 0) {
+                r[next] = submit(g, &d[next]);
+                next++;
+            }
+            if (weft_run_step(g, &ev, &n)) note_end(g, ev, n);
+        }
+        weft_stats s;
+        weft_engine_stats(g, &s);
+        assert_true(s.rows > s.passes);
+        for (int i = 0; i < N; i++) {
+            finish(r[i], together[i], true);
+            same_ids(alone[i], together[i]);
+            same_memory(alone[i], together[i]);
+            drop(alone[i]);
+            drop(together[i]);
+        }
+        assert_int_equal(g->pages.n_free, g->pages.n); /* everything came back */
+        assert_int_equal(g->slots.n_free, g->slots.n);
+        weft_engine_close(g);
+    }
+}
+
+/* ---- ends ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* max_tokens is exact at every depth, whatever was accepted (mlx-serve notes: accepted tokens beyond max_tokens). */
+static void budget_is_exact(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    weft_engine *g = open_model(models[0], 1, 64, 1);
+    make_prompt(prompt, PROMPT, 4);
+    answer *base = ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 12, .ignore_end = true}, false);
+    for (int max = 1; max <= 11; max++)
+        for (int depth = 0; depth <= 4; depth++) {
+            answer *a = ask(g,
+                            (weft_request_desc){.prompt = prompt,
+                                                .n_prompt = PROMPT,
+                                                .max_tokens = max,
+                                                .depth = depth,
+                                                .drafts = base->ids + PROMPT,
+                                                .n_drafts = 12,
+                                                .ignore_end = true},
+                            true);
+            assert_int_equal(a->n, PROMPT + max);
+            assert_int_equal(a->done, PROMPT + max - 1); /* the last token stays pending */
+            assert_memory_equal(a->ids, base->ids, a->n * sizeof *a->ids);
+            drop(a);
+        }
+    drop(base);
+    weft_engine_close(g);
+}
+
+/* An end token that was drafted and accepted ends the answer, and neither it nor what follows is in the stored memory (MTPLX: stop
+ * token accepted inside a block). */
+static void accepted_end_token(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    for (int m = 0; m < GOLDENS; m++) {
+        weft_engine *g = open_model(models[m], 2, 64, 1);
+        make_prompt(prompt, PROMPT, 5);
+        answer *base = ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .temperature = 1, .seed = 3}, false);
+        int at = 37;
+        for (int i = 0; i < at; i++) /* the first place of that token */
+            if (base->ids[PROMPT + i] == base->ids[PROMPT + at]) at = i;
+        for (int second = 0; second < 2; second++) { /* either of two end tokens stops */
+            g->dir.config.n_eos = 2;
+            g->dir.config.eos[second] = base->ids[PROMPT + at];
+            g->dir.config.eos[1 - second] = g->info.vocab + 5;
+            answer *plain = NULL;
+            for (int depth = 0; depth <= 4; depth++) {
+                answer *a = ask(g,
+                                (weft_request_desc){.prompt = prompt,
+                                                    .n_prompt = PROMPT,
+                                                    .max_tokens = 60,
+                                                    .temperature = 1,
+                                                    .seed = 3,
+                                                    .depth = depth,
+                                                    .drafts = base->ids + PROMPT,
+                                                    .n_drafts = 60},
+                                true);
+                assert_int_equal(a->reason, WEFT_END_STOP);
+                assert_int_equal(a->n, PROMPT + at);
+                assert_int_equal(a->done, PROMPT + at);
+                if (plain) {
+                    same_ids(plain, a);
+                    same_memory(plain, a);
+                    drop(a);
+                } else
+                    plain = a;
+            }
+            drop(plain);
+        }
+        drop(base);
+        weft_engine_close(g);
+    }
+}
+
+/* Ids above the real vocabulary, which the padded tail of a model's head has, are never produced: not even at a temperature that makes
+ * every logit equal (mlx-vlm #1805), nor greedily when such a logit is the largest. */
+static void padded_ids_never_come(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    weft_engine *g = open_model("models/mini", 2, 64, 1);
+    make_prompt(prompt, PROMPT, 6);
+    for (int depth = 0; depth <= 2; depth += 2) {
+        answer *a = ask(g,
+                        (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 400, .temperature = 100, .depth = depth, .ignore_end = true},
+                        false);
+        for (size_t i = PROMPT; i < a->n; i++) assert_true(weft_tokenizer_valid(g->tokenizer, a->ids[i]));
+        drop(a);
+    }
+    bool allowed[8] = {true, true, true, true, true, false, false, false};
+    float logits[8] = {1, 2, 2, 0, -1, 50, 60, 70};
+    assert_int_equal(weft_sample(&(weft_sampler){0}, logits, 8, allowed, 0), 1); /* and ties go to the lowest id (V#42960) */
+    weft_engine_close(g);
+}
+
+/* ---- sampling ------------------------------------------------------------------------------------------------------------------------ */
+
+/* The arg-max of logit / T + G draws from softmax(logit / T): chi-square of 40000 draws; the pruned search equals the plain one. */
+static void sampling_draws_the_distribution(void **state) {
+    (void)state;
+    enum { N = 12, DRAWS = 40000 };
+    float logits[N];
+    bool allowed[N];
+    double p[N], total = 0, chi = 0;
+    int counts[N] = {0};
+    weft_sampler s = {.temperature = 0.7, .seed = 99};
+    for (int i = 0; i < N; i++) {
+        logits[i] = (float)(i * i % 7) * 0.6f - 1;
+        allowed[i] = i != 5;
+        p[i] = 0;
+        if (allowed[i]) { /* exp by its series: no libm here either */
+            double x = logits[i] / s.temperature, term = 1;
+            for (int k = 1; k < 60; k++) p[i] += term, term *= x / k;
+        }
+        total += p[i];
+    }
+    for (int d = 0; d < DRAWS; d++) {
+        int32_t id = weft_sample(&s, logits, N, allowed, (uint32_t)d);
+        counts[id]++;
+        int32_t best = -1;
+        double score = 0;
+        for (int i = 0; i < N; i++) {
+            double x = allowed[i] ? logits[i] / s.temperature + weft_gumbel(s.seed, 0, (uint32_t)d, (uint32_t)i) : 0;
+            if (allowed[i] && (best < 0 || x > score)) best = i, score = x;
+        }
+        assert_int_equal(id, best);
+    }
+    assert_int_equal(counts[5], 0);
+    for (int i = 0; i < N; i++)
+        if (allowed[i]) {
+            double want = DRAWS * p[i] / total;
+            chi += (counts[i] - want) * (counts[i] - want) / want;
+        }
+    assert_true(chi < 29.6); /* 10 degrees of freedom: 1 in 1000; the draw is fixed by the seed */
+}
+
+static void infinite_logits_are_an_error(void **state) {
+    (void)state;
+    bool allowed[4] = {true, true, true, false};
+    float inf = __builtin_inff(), nan = __builtin_nanf("");
+    weft_sampler greedy = {0}, warm = {.temperature = 1};
+    float cases[][4] = {{nan, 1, 2, 3}, {1, 2, inf, 3}, {1, -inf, 2, 3}};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(weft_sample(&greedy, cases[i], 4, allowed, 0), -1);
+        assert_int_equal(weft_sample(&warm, cases[i], 4, allowed, 0), -1);
+    }
+    float fine[4] = {1, 2, 0, nan}; /* of an id that does not exist */
+    assert_int_equal(weft_sample(&greedy, fine, 4, allowed, 0), 1);
+}
+
+/* ---- housekeeping ----------------------------------------------------------------------------------------------------------------------- */
+
+static void no_allocation_while_generating(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    for (int m = 0; m < MODELS; m++) {
+        weft_engine *g = open_model(models[m], 2, 32, 2);
+        make_prompt(prompt, PROMPT, 8);
+        answer end[2] = {{{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0}};
+        weft_request *r[2];
+        for (int i = 0; i < 2; i++)
+            r[i] = submit(g, &(weft_request_desc){.prompt = prompt,
+                                                  .n_prompt = PROMPT,
+                                                  .max_tokens = 80,
+                                                  .temperature = i,
+                                                  .depth = 3,
+                                                  .ignore_end = true,
+                                                  .user = &end[i]});
+        uint64_t before = weft_alloc_count();
+        run_all(g);
+        assert_int_equal(weft_alloc_count(), before);
+        for (int i = 0; i < 2; i++) weft_request_close(r[i]);
+        weft_engine_close(g);
+    }
+}
+
+/* A request closed in the middle of anything gives its place back and disturbs nobody (Rapid #1464, #1759: an abort between draft and
+ * verify). Freed memory is poisoned in this build, so a stale read would show. */
+static void cancelled_requests_leave_no_trace(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    weft_engine *g = open_model(models[0], 2, 16, 2);
+    make_prompt(prompt, PROMPT, 9);
+    weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .depth = 4, .ignore_end = true};
+    answer *base = ask(g, d, true);
+    for (int after = 0; after < 12; after++) {
+        answer victim = {{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0}, *a = calloc(1, sizeof *a);
+        const weft_event *ev;
+        size_t n;
+        weft_request_desc other = d;
+        other.prompt = prompt + 1;
+        other.n_prompt--;
+        other.user = &victim;
+        weft_request *doomed = submit(g, &other);
+        d.user = a;
+        weft_request *r = submit(g, &d);
+        for (int i = 0; i < after; i++) weft_run_step(g, &ev, &n);
+        weft_request_close(doomed);
+        run_all(g);
+        finish(r, a, true);
+        same_ids(base, a);
+        same_memory(base, a);
+        drop(a);
+        assert_int_equal(g->pages.n_free, g->pages.n);
+        assert_int_equal(g->slots.n_free, g->slots.n);
+    }
+    drop(base);
+    weft_engine_close(g);
+}
+
+static void impossible_requests_are_refused(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    weft_engine *g = open_model(models[0], 1, 64, 1);
+    weft_request *r = NULL, *second = NULL;
+    weft_error e = {0};
+    make_prompt(prompt, PROMPT, 11);
+    weft_request_desc good = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 5}, d;
+    d = good, d.n_prompt = 0;
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    d = good, d.max_tokens = 0;
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    d = good, d.max_tokens = 2048 - PROMPT + 1; /* fits exactly one fewer */
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    assert_non_null(strstr(e.text, "2048"));
+    d = good, d.temperature = -1;
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    d = good, d.temperature = __builtin_nan("");
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    d = good, d.depth = 5;
+    assert_int_equal(weft_submit(g, &d, &r, &e), WEFT_EINVAL);
+    prompt[3] = g->info.vocab;
+    assert_int_equal(weft_submit(g, &good, &r, &e), WEFT_EINVAL);
+    prompt[3] = -1;
+    assert_int_equal(weft_submit(g, &good, &r, &e), WEFT_EINVAL);
+    prompt[3] = 0;
+    assert_int_equal(weft_submit(g, &good, &r, &e), WEFT_OK);
+    assert_int_equal(weft_submit(g, &good, &second, &e), WEFT_EBUSY);
+    assert_int_equal(g->n_requests, 1);
+    weft_request_close(r);
+    d = good, d.max_tokens = 2048 - PROMPT; /* filled to the last token, drafting (L#26558) */
+    d.depth = 4;
+    d.ignore_end = true;
+    answer *a = ask(g, d, false);
+    assert_int_equal(a->n, 2048);
+    drop(a);
+    weft_engine_close(g);
+}
+
+/* The n-th failed allocation, for every n, while opening and running: an error, no crash, no leak. */
+static void out_of_memory_is_an_error(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    make_prompt(prompt, PROMPT, 12);
+    weft_status s = WEFT_ENOMEM;
+    for (uint64_t n = 1; s != WEFT_OK; n += 1 + n / 40) {
+        weft_engine *g = NULL;
+        weft_request *r = NULL;
+        weft_error e = {0};
+        weft_config c = {.model = models[3], .threads = 2, .chunk = 64, .context = 128, .max_depth = 2};
+        answer a = {{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0};
+        weft_alloc_fail_at(n);
+        s = weft_engine_open(&g, &c, &e);
+        if (s == WEFT_OK) s = weft_submit(g, &(weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 5, .user = &a}, &r, &e);
+        if (s == WEFT_OK) run_all(g);
+        weft_alloc_fail_at(0);
+        if (s != WEFT_OK) {
+            assert_int_equal(s, WEFT_ENOMEM);
+            assert_true(e.text[0] != 0);
+        }
+        weft_request_close(r);
+        weft_engine_close(g);
+        assert_true(n < 1000000);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(depth_changes_nothing),
+        cmocka_unit_test(every_accept_count),
+        cmocka_unit_test(generated_equals_prefilled),
+        cmocka_unit_test(company_changes_nothing),
+        cmocka_unit_test(budget_is_exact),
+        cmocka_unit_test(accepted_end_token),
+        cmocka_unit_test(padded_ids_never_come),
+        cmocka_unit_test(sampling_draws_the_distribution),
+        cmocka_unit_test(infinite_logits_are_an_error),
+        cmocka_unit_test(no_allocation_while_generating),
+        cmocka_unit_test(cancelled_requests_leave_no_trace),
+        cmocka_unit_test(impossible_requests_are_refused),
+        cmocka_unit_test(out_of_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
