@@ -19,11 +19,13 @@ FUZZ_SECONDS ?= 60
 CLANG   ?= $(shell command -v clang-14 || command -v clang || echo clang)
 
 TARGET  := $(shell $(CC) -dumpmachine)
-CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -fno-semantic-interposition -pthread -D_POSIX_C_SOURCE=200809L
-SO       = so
+CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -pthread -D_POSIX_C_SOURCE=200809L
 ifneq ($(findstring darwin,$(TARGET)),)
 CSTD    += -D_DARWIN_C_SOURCE
 SO       = dylib
+else
+CSTD    += -fno-semantic-interposition
+SO       = so
 endif
 PKGS     = json-c libpcre2-8 libutf8proc libxxhash
 INC      = -Iinclude -Isrc $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
@@ -63,8 +65,6 @@ $(BUILD)/flags: FORCE
 	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
 
 COMPILE = @mkdir -p $(@D) && echo '  CC $@' && $(CC) $(CSTD) $(CFLAGS) -MMD -MP $(INC)
-$(BUILD)/src/cli/%.o: src/cli/%.c $(BUILD)/flags
-	$(COMPILE) -DWEFT_SHARE='"$(PREFIX)/share/weft"' -c $< -o $@
 $(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o): $(BUILD)/src/ops/cpu/kernels_%.o: $(KERNEL_SRC) $(BUILD)/flags
 	$(COMPILE) -O3 -fno-math-errno -Wno-psabi $(KERNEL_FLAGS_$*) -DWEFT_KERNELS=weft_kernels_$* -c $< -o $@
 $(BUILD)/src/ops/cpu/%.o: src/ops/cpu/%.c $(BUILD)/flags

@@ -59,7 +59,9 @@ static inline void put(const char *name, const void *bytes, size_t n) {
     if (weft_file_write(at(name), bytes, n, &e) != WEFT_OK) fail_msg("%s", e.text);
 }
 
-static inline void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
+static inline void put_text(const char *name, const char *text) {
+    put(name, text, strlen(text));
+}
 
 /* `from`, which must occur, replaced by `to`. Freed with free(). */
 static inline char *swap(const char *text, const char *from, const char *to) {
@@ -91,17 +93,18 @@ static inline void put_tensors(const char *name, const weft_tensor *t, size_t n,
 }
 
 /* The text of a config of a tiny dense Qwen3.5 model, as transformers 5 writes it. */
-static const char tiny_config[] = "{\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\", \"dtype\": \"bfloat16\","
-                                  " \"vocab_size\": 320, \"hidden_size\": 64, \"intermediate_size\": 160, \"num_hidden_layers\": 4,"
-                                  " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"hidden_act\": \"silu\","
-                                  " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-06, \"tie_word_embeddings\": false,"
-                                  " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000.0,"
-                                  " \"partial_rotary_factor\": 0.5, \"mrope_section\": [4, 2, 2], \"mrope_interleaved\": true},"
-                                  " \"partial_rotary_factor\": 0.25, \"attention_bias\": false, \"attn_output_gate\": true,"
-                                  " \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 16, \"linear_value_head_dim\": 16,"
-                                  " \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4,"
-                                  " \"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\", \"full_attention\"],"
-                                  " \"eos_token_id\": null, \"bos_token_id\": null, \"pad_token_id\": null,"
-                                  " \"mtp_num_hidden_layers\": 1, \"mtp_use_dedicated_embeddings\": false}";
+static const char tiny_config[] =
+    "{\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\", \"dtype\": \"bfloat16\","
+    " \"vocab_size\": 320, \"hidden_size\": 64, \"intermediate_size\": 160, \"num_hidden_layers\": 4,"
+    " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 32, \"hidden_act\": \"silu\","
+    " \"max_position_embeddings\": 4096, \"rms_norm_eps\": 1e-06, \"tie_word_embeddings\": false,"
+    " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000.0,"
+    " \"partial_rotary_factor\": 0.5, \"mrope_section\": [4, 2, 2], \"mrope_interleaved\": true},"
+    " \"partial_rotary_factor\": 0.25, \"attention_bias\": false, \"attn_output_gate\": true,"
+    " \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 16, \"linear_value_head_dim\": 16,"
+    " \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4,"
+    " \"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\", \"full_attention\"],"
+    " \"eos_token_id\": null, \"bos_token_id\": null, \"pad_token_id\": null,"
+    " \"mtp_num_hidden_layers\": 1, \"mtp_use_dedicated_embeddings\": false}";
 
 #endif

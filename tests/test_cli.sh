@@ -35,8 +35,8 @@ for command in run inspect tokenize logits; do
     check "$command --help" 0 "^usage: weft $command " '' $command --help
     check "$command: unknown option" 2 '' '^weft: unknown option --no-such-option' $command --no-such-option
     check "$command: control bytes in an argument" 2 '' '^weft: unknown option --?\[2J' $command "$(printf -- '--\033[2J')"
-    check "$command: a model that is not there" 1 '' '^weft: .*no-such-folder' $command --model no-such-folder x
 done
+check 'a model that is not there' 1 '' '^weft: .*no-such-folder' run ./no-such-folder text
 
 # Help is at most 80 columns wide.
 wide=$(for command in run inspect tokenize logits; do "$weft" help $command; done | awk 'length > 80')

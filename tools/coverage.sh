@@ -3,15 +3,15 @@
 # programs include the replays of the fuzzers' seed corpora.
 set -eu
 build=${1:?usage: tools/coverage.sh BUILD}
+case $build in /*) ;; *) build=$PWD/$build ;; esac
 tool() { command -v "$1-14" || command -v "$1"; }
 profdata=$(tool llvm-profdata) cov=$(tool llvm-cov)
 rm -f "$build"/*.profraw
-LLVM_PROFILE_FILE="$PWD/$build/%p.profraw" tests/run.sh "$build" || true
+LLVM_PROFILE_FILE="$build/%p.profraw" tests/run.sh "$build" || true
 "$profdata" merge -sparse -o "$build/all.profdata" "$build"/*.profraw
-objects=
+set --
 for program in "$build"/weft "$build"/tests/test_*; do
-    case $program in *.d) continue ;; esac
-    [ ! -x "$program" ] || [ ! -f "$program" ] || objects="$objects -object $program"
+    [ -f "$program" ] && [ -x "$program" ] || continue
+    if [ $# = 0 ]; then set -- "$program"; else set -- "$@" -object "$program"; fi
 done
-# shellcheck disable=SC2086
-"$cov" report -instr-profile "$build/all.profdata" $objects src
+"$cov" report -instr-profile "$build/all.profdata" "$@" src

@@ -1,4 +1,5 @@
 /* error.c: messages. Text is made in a buffer of its own first, so that a message may quote the one it replaces. */
+#define WEFT_ERROR_C
 #include "base/error.h"
 
 #include <errno.h>

@@ -34,6 +34,14 @@ weft_status weft_fail_in(weft_error *e, const char *prefix);
 void weft_format_line(char *buf, size_t size, const char *fmt, va_list ap);
 void weft_clean_line(char *text);
 
+#if defined(__clang_analyzer__) && !defined(WEFT_ERROR_C)
+/* The static analyzer looks at one file at a time: without this it thinks that a failing path may return WEFT_OK. */
+#define weft_fail(e, code, ...) ((void)(weft_fail)(e, code, __VA_ARGS__), code)
+#define weft_fail_oom(e, what) ((void)(weft_fail_oom)(e, what), WEFT_ENOMEM)
+#define weft_fail_os(e, number, ...) ((void)(weft_fail_os)(e, number, __VA_ARGS__), WEFT_EIO)
+#define weft_fail_in(e, prefix) ((void)(weft_fail_in)(e, prefix), WEFT_EINVAL)
+#endif
+
 /* Forwards a failure. The only macro that returns. */
 #define WEFT_TRY(call)                                                                                                             \
     do {                                                                                                                           \

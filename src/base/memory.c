@@ -1,6 +1,5 @@
 /* memory.c: see memory.h. */
 #if defined(__APPLE__)
-#define _DARWIN_C_SOURCE
 #include <sys/sysctl.h>
 #include <sys/types.h>
 #endif

@@ -347,6 +347,35 @@ const weft_quant *weft_config_quant(const weft_model_config *c, const char *path
     return bsearch(&key, c->quants, c->n_quants, sizeof key, by_path);
 }
 
+/* ---- counting -------------------------------------------------------------------------------------------------------------- */
+
+/* Both kinds of layer with their norms; `experts` of the feed-forward block's experts are counted. */
+static int64_t layer_parameters(const weft_model_config *c, weft_layer_kind kind, int64_t experts) {
+    int64_t hidden = c->hidden_size, n = 2 * hidden;
+    if (kind == WEFT_LAYER_ATTENTION) {
+        int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+        n += hidden * (2 * q + 2 * kv) + q * hidden + 2 * (int64_t)c->head_dim; /* queries and gates, keys, values; output; norms */
+    } else {
+        int64_t v = (int64_t)c->gdn_v_heads * c->gdn_v_dim, channels = 2 * (int64_t)c->gdn_k_heads * c->gdn_k_dim + v;
+        n += hidden * (channels + v + 2 * (int64_t)c->gdn_v_heads) + v * hidden; /* qkv, z, b and a; output */
+        n += channels * c->gdn_conv + 2 * (int64_t)c->gdn_v_heads + c->gdn_v_dim;
+    }
+    if (!c->moe) return n + 3 * hidden * c->intermediate_size;
+    n += hidden * c->n_experts + hidden; /* router, gate of the shared expert */
+    return n + 3 * hidden * (experts * c->moe_intermediate + c->shared_intermediate);
+}
+
+weft_parameters weft_config_parameters(const weft_model_config *c, bool tied) {
+    int64_t hidden = c->hidden_size, ends = hidden * c->vocab_size * (tied ? 1 : 2) + hidden;
+    weft_parameters p = {.trunk = ends, .active = ends};
+    for (int i = 0; i < c->n_layers; i++) {
+        p.trunk += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->n_experts);
+        p.active += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->top_k);
+    }
+    p.mtp = 2 * hidden * hidden + 3 * hidden + layer_parameters(c, WEFT_LAYER_ATTENTION, c->n_experts);
+    return p;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status read_tie(weft_model_config *c, weft_json_at outer, weft_json_at text, weft_error *e) {

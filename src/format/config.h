@@ -80,6 +80,14 @@ weft_status weft_model_config_parse(weft_model_config *c, const char *text, size
 weft_status weft_model_config_read(weft_model_config *c, const char *folder, weft_error *e);
 void weft_model_config_free(weft_model_config *c);
 
+/* How many numbers the network has, counted from its sizes. */
+typedef struct weft_parameters {
+    int64_t trunk;  /* embedding, layers, final norm, output head where it is not the embedding */
+    int64_t active; /* of these, what one token uses: all but the experts not chosen */
+    int64_t mtp;    /* the drafter, without the embedding and head that it shares */
+} weft_parameters;
+weft_parameters weft_config_parameters(const weft_model_config *c, bool tied);
+
 /* A module's path without the wrappers that converters put before it: "language_model.model.layers.0.mlp.gate" and
  * "model.layers.0.mlp.gate" are both "layers.0.mlp.gate". Points into `path`. */
 const char *weft_module_path(const char *path);

@@ -104,7 +104,7 @@ static weft_status fail_duplicate(const char *text, size_t n, weft_error *e) {
     scan s = {.text = text, .n = n, .collect = true};
     weft_status st = scan_text(&s, e);
     if (st == WEFT_OK) {
-        qsort(s.keys.v, s.keys.n, sizeof *s.keys.v, by_object_and_text);
+        if (s.keys.n > 0) qsort(s.keys.v, s.keys.n, sizeof *s.keys.v, by_object_and_text);
         size_t i = 1;
         while (i < s.keys.n && by_object_and_text(&s.keys.v[i - 1], &s.keys.v[i]) != 0) i++;
         if (i < s.keys.n)

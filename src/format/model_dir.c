@@ -13,18 +13,13 @@
 
 /* ---- the folder ------------------------------------------------------------------------------------------------------------ */
 
-static bool has_file(const char *folder, const char *name) {
+/* Does the folder hold such a file (weft_file_exists) or folder (weft_dir_exists)? */
+static weft_status holds(const char *folder, const char *name, bool (*is)(const char *), bool *yes, weft_error *e) {
     weft_str path = {0};
-    bool yes = weft_str_addf(&path, "%s/%s", folder, name) && weft_file_exists(weft_str_z(&path));
+    if (!weft_str_addf(&path, "%s/%s", folder, name)) return weft_fail_oom(e, "opening a model folder");
+    *yes = is(weft_str_z(&path));
     weft_str_free(&path);
-    return yes;
-}
-
-static bool has_folder(const char *folder, const char *name) {
-    weft_str path = {0};
-    bool yes = weft_str_addf(&path, "%s/%s", folder, name) && weft_dir_exists(weft_str_z(&path));
-    weft_str_free(&path);
-    return yes;
+    return WEFT_OK;
 }
 
 /* The folder that `path` means, without a slash at its end. */
@@ -46,8 +41,11 @@ static weft_status find_folder(char **folder, const char *path, weft_error *e) {
     } else {
         while (n > 1 && (*folder)[n - 1] == '/') (*folder)[--n] = '\0';
     }
-    if (has_file(*folder, "config.json")) return WEFT_OK;
-    if (has_folder(*folder, "snapshots"))
+    bool yes;
+    WEFT_TRY(holds(*folder, "config.json", weft_file_exists, &yes, e));
+    if (yes) return WEFT_OK;
+    WEFT_TRY(holds(*folder, "snapshots", weft_dir_exists, &yes, e));
+    if (yes)
         return weft_fail(e, WEFT_EINVAL, "%s is a folder of the Hugging Face cache; give one of the folders under its snapshots/",
                          *folder);
     return weft_fail(e, WEFT_EINVAL, "%s is not a model folder: no config.json in it; expected a Hugging Face model folder",
@@ -107,15 +105,13 @@ static weft_status find_conversion(weft_model_dir *d, weft_error *e) {
  */
 static weft_status find_mtp(weft_model_dir *d, weft_error *e) {
     static const char *const prefixes[] = {"mtp.", "language_model.mtp.", "model.mtp.", "model.language_model.mtp.", ""};
-    static const char *const heads[] = {"lm_head", "shared_head.head"};
+    static const char *const heads[] = {"mtp.lm_head", "mtp.shared_head.head", "language_model.mtp.lm_head",
+                                        "language_model.mtp.shared_head.head"};
     if (d->config.mtp_layers == 0) return WEFT_OK;
     d->mtp = first_with(d, prefixes, COUNT(prefixes), "fc.weight");
     if (!d->mtp) return WEFT_OK;
-    for (size_t i = 0; i < COUNT(heads) && !d->mtp_head && d->mtp[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s.weight", heads[i]);
-        if (find(d, d->mtp, name)) d->mtp_head = heads[i];
-    }
+    for (size_t i = 0; i < COUNT(heads) && !d->mtp_head; i++)
+        if (find(d, heads[i], ".weight")) d->mtp_head = heads[i];
     const weft_tensor *x = find(d, d->mtp, "layers.0.input_layernorm.weight");
     if (!d->converted || !x) {
         d->mtp_converted = d->converted; /* without norms they count as one, in either convention */

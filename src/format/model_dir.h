@@ -19,7 +19,7 @@ typedef struct weft_model_dir {
     bool converted;    /* trunk as MLX converters write it: norm gains are 1 + w already, convolutions are [channels, taps, 1] */
 
     const char *mtp;      /* before "fc" and "layers.0.": "mtp.", "language_model.mtp.", ""; NULL: no drafter in these files */
-    const char *mtp_head; /* the drafter's own output head; NULL: the trunk's */
+    const char *mtp_head; /* the module of the drafter's own output head: "mtp.lm_head"; NULL: the trunk's */
     bool mtp_converted;   /* its norm gains are 1 + w already */
 } weft_model_dir;
 

@@ -128,8 +128,9 @@ static weft_status read_header(weft_tensors *t, struct json_object *root, const 
         if (!weft_vec_push(&t->all, x)) return weft_fail_oom(e, "reading a safetensors header");
     }
     size_t n = t->all.n - first;
+    if (n == 0) return WEFT_OK;
     weft_tensor *own = t->all.v + first;
-    if (n > 0) qsort(own, n, sizeof *own, by_place);
+    qsort(own, n, sizeof *own, by_place);
     for (size_t i = 1; i < n; i++)
         if (own[i].data < own[i - 1].data + own[i - 1].bytes)
             return weft_fail(e, WEFT_EFORMAT, "the data of '%.300s' and '%.300s' overlap", own[i - 1].name, own[i].name);

@@ -12,8 +12,9 @@ static void load_dense(weft_feed_forward *f, weft_loader *l, const char *path, i
 void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *path) {
     const weft_model_config *c = l->config;
     int64_t hidden = c->hidden_size;
-    if (!c->moe) {
-        load_dense(f, l, path, c->intermediate_size);
+    int dense = weft_loader_rows(l, weft_loader_path(l, path, ".gate_proj"));
+    if (!c->moe || dense) {
+        load_dense(f, l, path, c->moe ? dense : c->intermediate_size);
         return;
     }
     f->renormalise = c->norm_topk;

@@ -34,6 +34,11 @@ const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt
 
 bool weft_loader_has(const weft_loader *l, const char *name) { return weft_tensors_find(l->dir->tensors, name) != NULL; }
 
+int weft_loader_rows(weft_loader *l, const char *path) {
+    const weft_tensor *t = weft_tensors_find(l->dir->tensors, weft_loader_path(l, path, ".weight"));
+    return t && t->rank == 2 && t->shape[0] > 0 && t->shape[0] < 1 << 24 ? (int)t->shape[0] : 0;
+}
+
 /* ---- weights ---------------------------------------------------------------------------------------------------------------- */
 
 /* Where the rows of a weight on the device come from: parts[] follow one another, part_rows rows each; where each expert has parts

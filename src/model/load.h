@@ -28,6 +28,8 @@ void weft_loader_fail(weft_loader *l, weft_status s);
 const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt, ...) WEFT_PRINTF(3, 4);
 /* Is there a tensor of this name? */
 bool weft_loader_has(const weft_loader *l, const char *name);
+/* Rows of module `path`'s weight by its file, 0: there is none. For the few sizes that no config tells. */
+int weft_loader_rows(weft_loader *l, const char *path);
 
 /* The weight of module `path`, [n, k]. */
 weft_mat *weft_load_mat(weft_loader *l, const char *path, int64_t n, int64_t k);

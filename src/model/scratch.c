@@ -5,6 +5,8 @@ void weft_scratch_make(weft_scratch *s, weft_loader *l) {
     const weft_model_config *c = l->config;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, values = c->gdn_v_heads * c->gdn_v_dim;
     int dense = c->moe ? c->shared_intermediate : c->intermediate_size;
+    int mtp_dense = l->dir->mtp ? weft_loader_rows(l, weft_loader_path(l, l->dir->mtp, "layers.0.mlp.gate_proj")) : 0;
+    if (c->moe && mtp_dense > dense) dense = mtp_dense;
     struct {
         weft_buf **buf;
         const char *phase;

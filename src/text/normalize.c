@@ -17,7 +17,9 @@
  * that a run ends before it. */
 #define HANGUL_FILLER 0x11A7
 
-static int combining_class(int32_t cp) { return utf8proc_get_property(cp)->combining_class; }
+static int combining_class(int32_t cp) {
+    return utf8proc_get_property(cp)->combining_class;
+}
 
 /* Sorts marks by combining class, marks of one class in their old order: a counting sort. */
 static bool sort_marks(int32_t *cp, size_t n) {

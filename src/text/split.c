@@ -85,8 +85,7 @@ static weft_status translate(const char *p, size_t n, weft_str *out, weft_error 
             char option = p[i + 2];
             if ((option >= 'a' && option <= 'z' && option != 'i') || (option >= 'A' && option <= 'Z') || option == '-')
                 return refuse(e, "an inline option other than i");
-            if (option == 'i' && i + 3 < n && p[i + 3] != ':' && p[i + 3] != ')')
-                return refuse(e, "an inline option other than i");
+            if (option == 'i' && i + 3 < n && p[i + 3] != ':' && p[i + 3] != ')') return refuse(e, "an inline option other than i");
         } else if (p[i] == '}' && next == '+') {
             return refuse(e, "}+");
         }

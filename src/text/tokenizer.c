@@ -43,7 +43,9 @@ int32_t weft_tokenizer_find(const weft_tokenizer *t, const char *text) {
     return weft_vocab_find(&t->vocab, text, n);
 }
 
-int32_t weft_tokenizer_size(const weft_tokenizer *t) { return t->vocab.size; }
+int32_t weft_tokenizer_size(const weft_tokenizer *t) {
+    return t->vocab.size;
+}
 
 bool weft_tokenizer_valid(const weft_tokenizer *t, int32_t id) {
     return id >= 0 && id < t->vocab.size && t->vocab.token[id].kind != WEFT_TOKEN_NONE;
@@ -70,7 +72,9 @@ struct encoder {
     weft_ids *out;
 };
 
-static weft_status oom(weft_error *e) { return weft_fail_oom(e, "encoding text"); }
+static weft_status oom(weft_error *e) {
+    return weft_fail_oom(e, "encoding text");
+}
 
 static weft_status encode_piece(void *ctx, const char *piece, size_t n, weft_error *e) {
     struct encoder *c = ctx;
@@ -123,7 +127,8 @@ static weft_status encode_text(struct encoder *c, const weft_text_part *parts, c
     return encode_stretch(c, text + from, n - from, e);
 }
 
-weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part *parts, size_t n_parts, weft_ids *out, weft_error *e) {
+weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part *parts, size_t n_parts, weft_ids *out,
+                                  weft_error *e) {
     size_t n = 0, before = out->n;
     for (size_t k = 0; k < n_parts; k++) {
         if (parts[k].n > TEXT_LONGEST - n) return weft_fail(e, WEFT_EINVAL, "a text of more than %zu bytes", TEXT_LONGEST);
@@ -189,7 +194,8 @@ weft_status weft_decoder_end(weft_decoder *d, weft_str *out, weft_error *e) {
     return WEFT_OK;
 }
 
-weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, size_t n, bool with_special, weft_str *out, weft_error *e) {
+weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, size_t n, bool with_special, weft_str *out,
+                                  weft_error *e) {
     size_t before = out->n;
     weft_decoder d = {.with_special = with_special};
     weft_status status = WEFT_OK;

@@ -34,9 +34,11 @@ void weft_tokenizer_close(weft_tokenizer *t); /* NULL is fine */
 
 /* Appends the ids of a text. The parts are one text: it does not matter where it is cut, except for what is said above. Nothing is
  * put around it (see weft_tokenizer_prefix). At most 1 GiB. On failure `out` is as before. */
-weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part *parts, size_t n_parts, weft_ids *out, weft_error *e);
+weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part *parts, size_t n_parts, weft_ids *out,
+                                  weft_error *e);
 
-/* The ids that the file wants before a plain text (begin of sequence), *n of them, often 0. Chat templates write theirs themselves. */
+/* The ids that the file wants before a plain text (begin of sequence), *n of them, often 0. Chat templates write theirs themselves.
+ */
 const int32_t *weft_tokenizer_prefix(const weft_tokenizer *t, size_t *n);
 
 /* The token whose bytes are text ("<|im_end|>", " the"), -1 if there is none. */
@@ -51,7 +53,8 @@ const char *weft_tokenizer_bytes(const weft_tokenizer *t, int32_t id, size_t *n)
 
 /* Appends the text of ids: their bytes, repaired as utf8.h says. Special tokens are left out unless with_special. An id that is
  * not valid is WEFT_EINVAL. On failure `out` is as before. */
-weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, size_t n, bool with_special, weft_str *out, weft_error *e);
+weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, size_t n, bool with_special, weft_str *out,
+                                  weft_error *e);
 
 /* Decoding while tokens arrive. A character may be spread over several tokens; only whole ones are handed out, so that some tokens
  * add nothing. All pieces and the end together are what weft_tokenizer_decode gives for all ids. */

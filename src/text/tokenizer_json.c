@@ -1,77 +1,26 @@
 /* tokenizer_json.c: reading a tokenizer.json.
  *
- * Everything in it that changes ids is either done or refused by name. Three things are passed over on purpose: `decoder`, as
- * decoding follows from the byte-level alphabet (files exist whose decoder field contradicts their pre-tokenizer, and engines
- * that believed it printed U+0120 for every space); `truncation` and `padding`, which shape training batches; and `unk_token`,
- * as every byte must have a token. */
-#include <json-c/json.h>
-#include <stdio.h>
+ * Everything in it that changes ids is either done or refused by name. Passed over on purpose are `decoder`, as decoding follows
+ * from the byte-level alphabet (files exist whose decoder contradicts their pre-tokenizer, and engines that believed it printed
+ * U+0120 for every space); `truncation` and `padding`, which shape training batches; and `unk_token`, as every byte must have a
+ * token. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "format/json.h"
 #include "text/normalize.h"
 #include "text/tokenizer_parts.h"
 #include "text/utf8.h"
 
 #define FILE_LARGEST ((size_t)256 << 20) /* the largest in use has 35 MB */
-#define JSON_DEEPEST 32
+#define LIST_LONGEST ((size_t)1 << 24)   /* merges, added tokens */
 
 /* The expression of a ByteLevel pre-tokenizer with use_regex: GPT-2's. */
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static weft_status oom(weft_error *e) { return weft_fail_oom(e, "reading a tokenizer"); }
-
-/* ---- JSON access ---- */
-
-/* obj[key] into *out, NULL if absent or null. `where` names obj in messages. */
-static weft_status get(json_object *obj, const char *where, const char *key, json_type type, json_object **out, weft_error *e) {
-    *out = NULL;
-    if (json_object_object_get_ex(obj, key, out) && *out && !json_object_is_type(*out, type))
-        return weft_fail(e, WEFT_EFORMAT, "%s.%s should be %s, not %s", where, key, json_type_to_name(type),
-                         json_type_to_name(json_object_get_type(*out)));
-    return WEFT_OK;
-}
-
-static weft_status need(json_object *obj, const char *where, const char *key, json_type type, json_object **out, weft_error *e) {
-    WEFT_TRY(get(obj, where, key, type, out, e));
-    return *out ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s has no %s", where, key);
-}
-
-static weft_status get_bool(json_object *obj, const char *where, const char *key, bool absent, bool *out, weft_error *e) {
-    json_object *v;
-    WEFT_TRY(get(obj, where, key, json_type_boolean, &v, e));
-    *out = v ? json_object_get_boolean(v) : absent;
-    return WEFT_OK;
-}
-
-/* Refuses an option that is on. */
-static weft_status must_be_off(json_object *obj, const char *where, const char *key, bool absent, weft_error *e) {
-    bool on;
-    WEFT_TRY(get_bool(obj, where, key, absent, &on, e));
-    return on ? weft_fail(e, WEFT_ESUPPORT, "%s.%s is on, which this version does not do", where, key) : WEFT_OK;
-}
-
-/* The type name of a component such as {"type": "NFC"}. */
-static weft_status type_of(json_object *obj, const char *where, const char **type, weft_error *e) {
-    json_object *v;
-    if (!json_object_is_type(obj, json_type_object)) return weft_fail(e, WEFT_EFORMAT, "%s is not an object", where);
-    WEFT_TRY(need(obj, where, "type", json_type_string, &v, e));
-    *type = json_object_get_string(v);
-    return WEFT_OK;
-}
-
-static weft_status unknown(const char *what, const char *type, weft_error *e) {
-    return weft_fail(e, WEFT_ESUPPORT, "the %s \"%s\" is not one this version knows", what, type);
-}
-
-static weft_status id_of(json_object *v, const char *where, int32_t *id, weft_error *e) {
-    if (!json_object_is_type(v, json_type_int)) return weft_fail(e, WEFT_EFORMAT, "%s is not a number", where);
-    int64_t n = json_object_get_int64(v);
-    if (n < 0 || n >= WEFT_VOCAB_MOST)
-        return weft_fail(e, WEFT_EFORMAT, "%s is %lld, outside of 0 .. %d", where, (long long)n, WEFT_VOCAB_MOST - 1);
-    *id = (int32_t)n;
-    return WEFT_OK;
+static weft_status oom(weft_error *e) {
+    return weft_fail_oom(e, "reading a tokenizer");
 }
 
 /* ---- the byte-level alphabet ---- */
@@ -100,42 +49,79 @@ static bool to_bytes(const int16_t byte[ALPHABET_END], const char *s, size_t n, 
     return true;
 }
 
-/* ---- tokens ---- */
+/* ---- fields ---- */
 
 struct reader {
     weft_tokenizer *t;
     int16_t byte[ALPHABET_END];
-    weft_str text; /* scratch */
+    bool byte_level; /* the ByteLevel step was there; it comes last, as it turns pieces into the alphabet */
+    weft_str text;   /* scratch */
     weft_error *e;
 };
 
+static weft_status need_text(weft_json_at at, const char *key, const char **out, weft_error *e) {
+    WEFT_TRY(weft_json_need(at, key, e));
+    return weft_json_text(at, key, out, e);
+}
+
+static weft_status need_list(weft_json_at at, const char *key, struct json_object **out, weft_error *e) {
+    WEFT_TRY(weft_json_need(at, key, e));
+    return weft_json_array(at, key, LIST_LONGEST, out, e);
+}
+
+/* Refuses an option that is on. */
+static weft_status must_be_off(weft_json_at at, const char *key, bool absent, weft_error *e) {
+    bool on = absent;
+    WEFT_TRY(weft_json_bool(at, key, &on, e));
+    return on ? weft_fail(e, WEFT_ESUPPORT, "'%s%s' is on, which this version does not do", at.path, key) : WEFT_OK;
+}
+
+static weft_status unknown(const char *what, const char *name, weft_error *e) {
+    return weft_fail(e, WEFT_ESUPPORT, "the %s '%s' is not one this version knows", what, name);
+}
+
+static weft_status id_value(struct json_object *v, weft_json_at at, const char *key, int32_t *id, weft_error *e) {
+    int64_t n;
+    WEFT_TRY(weft_json_int_value(v, at, key, 0, WEFT_VOCAB_MOST - 1, &n, e));
+    *id = (int32_t)n;
+    return WEFT_OK;
+}
+
+/* An item of a list of objects. */
+static weft_status item(struct json_object *list, size_t k, weft_json_at *out, weft_error *e) {
+    out->object = json_object_array_get_idx(list, k);
+    if (json_object_is_type(out->object, json_type_object)) return WEFT_OK;
+    return weft_fail(e, WEFT_EFORMAT, "'%s' has something that is not an object, at %zu", out->path, k);
+}
+
+/* ---- tokens ---- */
+
 /* The highest id of the file, before anything of that size is allocated. */
-static weft_status highest_id(json_object *vocab, json_object *added, int32_t *highest, weft_error *e) {
+static weft_status highest_id(struct json_object *vocab, struct json_object *added, int32_t *highest, weft_error *e) {
+    const weft_json_at vocab_at = {vocab, "model.vocab."};
+    int32_t id;
     *highest = -1;
     json_object_object_foreach(vocab, key, value) {
-        int32_t id;
-        (void)key;
-        WEFT_TRY(id_of(value, "an id in model.vocab", &id, e));
+        WEFT_TRY(id_value(value, vocab_at, key, &id, e));
         if (id > *highest) *highest = id;
     }
     for (size_t k = 0; added && k < json_object_array_length(added); k++) {
-        json_object *token = json_object_array_get_idx(added, k), *v;
-        int32_t id;
-        if (!json_object_is_type(token, json_type_object)) return weft_fail(e, WEFT_EFORMAT, "added_tokens[%zu] is not an object", k);
-        WEFT_TRY(need(token, "an added token", "id", json_type_int, &v, e));
-        WEFT_TRY(id_of(v, "the id of an added token", &id, e));
+        weft_json_at at = {NULL, "added_tokens."};
+        WEFT_TRY(item(added, k, &at, e));
+        WEFT_TRY(id_value(weft_json_get(at, "id"), at, "id", &id, e));
         if (id > *highest) *highest = id;
     }
     return WEFT_OK;
 }
 
 /* model.vocab. A token with characters outside of the alphabet can be decoded (as itself), but no text becomes it by merging. */
-static weft_status read_vocab(struct reader *r, json_object *vocab) {
+static weft_status read_vocab(struct reader *r, struct json_object *vocab) {
     weft_vocab *v = &r->t->vocab;
     json_object_object_foreach(vocab, key, value) {
-        int32_t id = (int32_t)json_object_get_int64(value);
+        int32_t id;
+        WEFT_TRY(id_value(value, (weft_json_at){vocab, "model.vocab."}, key, &id, r->e));
         weft_token *token = &v->token[id];
-        if (token->kind != WEFT_TOKEN_NONE) return weft_fail(r->e, WEFT_EFORMAT, "model.vocab has the id %d twice", (int)id);
+        if (token->kind != WEFT_TOKEN_NONE) return weft_fail(r->e, WEFT_EFORMAT, "'model.vocab' has the id %d twice", (int)id);
         size_t n = strlen(key), n_bytes;
         char *bytes = weft_arena_str(&r->t->text, key, n);
         if (!bytes) return oom(r->e);
@@ -151,37 +137,35 @@ static weft_status read_bytes(struct reader *r) {
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
         r->t->bpe.byte[b] = weft_vocab_find(&r->t->vocab, &c, 1);
-        if (r->t->bpe.byte[b] < 0) return weft_fail(r->e, WEFT_ESUPPORT, "the byte %02X has no token: text could get lost", (unsigned)b);
+        if (r->t->bpe.byte[b] < 0)
+            return weft_fail(r->e, WEFT_ESUPPORT, "the byte %02X has no token: text could get lost", (unsigned)b);
     }
     return WEFT_OK;
 }
 
 /* The two sides of a merge: ["a", "b"], or "a b" in older files. */
-static weft_status merge_sides(json_object *merge, size_t rank, const char *side[2], size_t n[2], weft_error *e) {
+static bool merge_sides(struct json_object *merge, const char *side[2], size_t n[2]) {
     if (json_object_is_type(merge, json_type_array) && json_object_array_length(merge) == 2) {
-        bool ok = true;
         for (size_t k = 0; k < 2; k++) {
-            json_object *s = json_object_array_get_idx(merge, k);
-            ok &= json_object_is_type(s, json_type_string);
-            side[k] = ok ? json_object_get_string(s) : NULL;
-            n[k] = ok ? (size_t)json_object_get_string_len(s) : 0;
+            struct json_object *s = json_object_array_get_idx(merge, k);
+            if (!json_object_is_type(s, json_type_string)) return false;
+            side[k] = json_object_get_string(s);
+            n[k] = (size_t)json_object_get_string_len(s);
         }
-        if (ok) return WEFT_OK;
-    } else if (json_object_is_type(merge, json_type_string)) {
-        const char *s = json_object_get_string(merge), *space = strchr(s, ' ');
-        if (space && !strchr(space + 1, ' ')) {
-            side[0] = s, n[0] = (size_t)(space - s);
-            side[1] = space + 1, n[1] = strlen(space + 1);
-            return WEFT_OK;
-        }
+        return true;
     }
-    return weft_fail(e, WEFT_EFORMAT, "model.merges[%zu] is not a pair of tokens", rank);
+    if (!json_object_is_type(merge, json_type_string)) return false;
+    const char *s = json_object_get_string(merge), *space = strchr(s, ' ');
+    if (!space || strchr(space + 1, ' ')) return false;
+    side[0] = s, n[0] = (size_t)(space - s);
+    side[1] = space + 1, n[1] = strlen(space + 1);
+    return true;
 }
 
-static weft_status read_merge(struct reader *r, json_object *merge, size_t rank, weft_bpe_rule *rule) {
+static weft_status read_merge(struct reader *r, struct json_object *merge, size_t rank, weft_bpe_rule *rule) {
     const char *side[2];
     size_t n[2], left, right;
-    WEFT_TRY(merge_sides(merge, rank, side, n, r->e));
+    if (!merge_sides(merge, side, n)) return weft_fail(r->e, WEFT_EFORMAT, "'model.merges', rank %zu: not a pair of tokens", rank);
     weft_str_clear(&r->text);
     if (!weft_str_reserve(&r->text, n[0] + n[1])) return oom(r->e);
     char *bytes = r->text.p;
@@ -191,11 +175,12 @@ static weft_status read_merge(struct reader *r, json_object *merge, size_t rank,
         rule->made = weft_vocab_find(&r->t->vocab, bytes, left + right);
         if (rule->left >= 0 && rule->right >= 0 && rule->made >= 0) return WEFT_OK;
     }
-    return weft_fail(r->e, WEFT_EFORMAT, "model.merges[%zu], \"%.*s %.*s\", is made of or makes a token that model.vocab lacks", rank,
-                     n[0] < 60 ? (int)n[0] : 60, side[0], n[1] < 60 ? (int)n[1] : 60, side[1]);
+    return weft_fail(r->e, WEFT_EFORMAT,
+                     "'model.merges', rank %zu: '%.60s' and '%.60s' are or make a token that 'model.vocab' lacks", rank, side[0],
+                     side[1]);
 }
 
-static weft_status read_merges(struct reader *r, json_object *merges) {
+static weft_status read_merges(struct reader *r, struct json_object *merges) {
     size_t n = json_object_array_length(merges);
     weft_bpe_rule *rules = weft_calloc(n ? n : 1, sizeof *rules);
     if (!rules) return oom(r->e);
@@ -217,37 +202,36 @@ static bool same_token(struct reader *r, const weft_token *token, const char *te
     return token->n == n_bytes && memcmp(token->bytes, bytes, n_bytes) == 0;
 }
 
-static weft_status read_added_token(struct reader *r, json_object *obj) {
-    json_object *id_value, *content;
-    bool special, normalized;
-    WEFT_TRY(need(obj, "an added token", "id", json_type_int, &id_value, r->e));
-    WEFT_TRY(need(obj, "an added token", "content", json_type_string, &content, r->e));
-    const char *text = json_object_get_string(content);
-    size_t n = (size_t)json_object_get_string_len(content);
-    int32_t id = (int32_t)json_object_get_int64(id_value);
+static weft_status read_added_token(struct reader *r, weft_json_at at) {
+    const char *text;
+    int32_t id;
+    WEFT_TRY(need_text(at, "content", &text, r->e));
+    WEFT_TRY(id_value(weft_json_get(at, "id"), at, "id", &id, r->e));
+    size_t n = strlen(text);
     if (n == 0 || n > WEFT_ADDED_LONGEST)
         return weft_fail(r->e, WEFT_EFORMAT, "the added token %d has %zu bytes, not 1 to %d", (int)id, n, WEFT_ADDED_LONGEST);
     if (strstr(text, "\xEF\xBF\xBD")) return weft_fail(r->e, WEFT_EFORMAT, "the added token %d has a damaged character", (int)id);
-    char where[64 + WEFT_ADDED_LONGEST];
-    snprintf(where, sizeof where, "the added token \"%s\"", text);
-    WEFT_TRY(must_be_off(obj, where, "single_word", false, r->e));
-    WEFT_TRY(must_be_off(obj, where, "lstrip", false, r->e));
-    WEFT_TRY(must_be_off(obj, where, "rstrip", false, r->e));
-    WEFT_TRY(get_bool(obj, where, "special", false, &special, r->e));
-    WEFT_TRY(get_bool(obj, where, "normalized", true, &normalized, r->e));
+
+    bool special = false, normalized = true;
+    WEFT_TRY(must_be_off(at, "single_word", false, r->e));
+    WEFT_TRY(must_be_off(at, "lstrip", false, r->e));
+    WEFT_TRY(must_be_off(at, "rstrip", false, r->e));
+    WEFT_TRY(weft_json_bool(at, "special", &special, r->e));
+    WEFT_TRY(weft_json_bool(at, "normalized", &normalized, r->e));
+    normalized &= r->t->nfc; /* without a normaliser there is nothing to wait for */
+    if (normalized && special)
+        return weft_fail(r->e, WEFT_ESUPPORT, "the added token '%s' is both special and normalized, which this version does not do",
+                         text);
 
     weft_token *token = &r->t->vocab.token[id];
     if (token->kind != WEFT_TOKEN_NONE && !same_token(r, token, text, n))
-        return weft_fail(r->e, WEFT_EFORMAT, "%s and another token both have the id %d", where, (int)id);
+        return weft_fail(r->e, WEFT_EFORMAT, "the added token '%s' and another token both have the id %d", text, (int)id);
     char *kept = weft_arena_str(&r->t->text, text, n);
     if (!kept) return oom(r->e);
     if (token->kind == WEFT_TOKEN_NONE) *token = (weft_token){kept, (uint32_t)n, WEFT_TOKEN_PLAIN};
     if (special) token->kind = WEFT_TOKEN_SPECIAL;
-
-    bool after = normalized && r->t->nfc; /* without a normaliser there is nothing to wait for */
-    if (after && special) return weft_fail(r->e, WEFT_ESUPPORT, "%s is both special and normalized, which this version does not do", where);
     weft_added_token entry = {kept, n, id, special};
-    return weft_vec_push(after ? &r->t->normal : &r->t->raw, entry) ? WEFT_OK : oom(r->e);
+    return weft_vec_push(normalized ? &r->t->normal : &r->t->raw, entry) ? WEFT_OK : oom(r->e);
 }
 
 /* Tokens that are looked for in normalised text are normalised themselves. */
@@ -267,35 +251,45 @@ static weft_status normalize_added(struct reader *r) {
     return status;
 }
 
-static weft_status read_added(struct reader *r, json_object *added) {
-    size_t n = added ? json_object_array_length(added) : 0;
-    for (size_t k = 0; k < n; k++) WEFT_TRY(read_added_token(r, json_object_array_get_idx(added, k)));
+static weft_status read_added(struct reader *r, struct json_object *added) {
+    for (size_t k = 0; added && k < json_object_array_length(added); k++) {
+        weft_json_at at = {NULL, "added_tokens."};
+        WEFT_TRY(item(added, k, &at, r->e));
+        WEFT_TRY(read_added_token(r, at));
+    }
     WEFT_TRY(normalize_added(r));
     const weft_added_token *twice;
     if (!weft_added_sort(&r->t->raw, &twice) || !weft_added_sort(&r->t->normal, &twice))
-        return weft_fail(r->e, WEFT_EFORMAT, "the added token \"%s\" occurs twice", twice->text);
+        return weft_fail(r->e, WEFT_EFORMAT, "the added token '%s' occurs twice", twice->text);
     return WEFT_OK;
 }
 
-static weft_status read_model(struct reader *r, json_object *root) {
-    json_object *model, *vocab, *merges, *added, *v;
-    WEFT_TRY(need(root, "the file", "model", json_type_object, &model, r->e));
-    WEFT_TRY(get(model, "model", "type", json_type_string, &v, r->e));
-    if (v && strcmp(json_object_get_string(v), "BPE") != 0) return unknown("model", json_object_get_string(v), r->e);
-    WEFT_TRY(must_be_off(model, "model", "byte_fallback", false, r->e));
-    WEFT_TRY(get_bool(model, "model", "ignore_merges", false, &r->t->ignore_merges, r->e));
-    if (json_object_object_get_ex(model, "dropout", &v) && json_object_get_double(v) != 0)
-        return weft_fail(r->e, WEFT_ESUPPORT, "model.dropout is not 0: ids would be random");
-    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    for (int k = 0; k < 2; k++) {
-        WEFT_TRY(get(model, "model", affixes[k], json_type_string, &v, r->e));
-        if (v && json_object_get_string_len(v) > 0)
-            return weft_fail(r->e, WEFT_ESUPPORT, "model.%s is not empty, which this version does not do", affixes[k]);
-    }
+/* What a model may not ask for. */
+static weft_status read_options(struct reader *r, weft_json_at model) {
+    const char *type = "BPE", *prefix = "", *suffix = "";
+    double dropout = 0;
+    WEFT_TRY(weft_json_text(model, "type", &type, r->e));
+    if (strcmp(type, "BPE") != 0) return unknown("model", type, r->e);
+    WEFT_TRY(weft_json_number(model, "dropout", 0, 0, &dropout, r->e)); /* otherwise ids would be random */
+    WEFT_TRY(must_be_off(model, "byte_fallback", false, r->e));
+    WEFT_TRY(weft_json_bool(model, "ignore_merges", &r->t->ignore_merges, r->e));
+    WEFT_TRY(weft_json_text(model, "continuing_subword_prefix", &prefix, r->e));
+    WEFT_TRY(weft_json_text(model, "end_of_word_suffix", &suffix, r->e));
+    if (*prefix || *suffix)
+        return weft_fail(r->e, WEFT_ESUPPORT, "the model adds '%s%s' to words, which this version does not do", prefix, suffix);
+    return WEFT_OK;
+}
 
-    WEFT_TRY(need(model, "model", "vocab", json_type_object, &vocab, r->e));
-    WEFT_TRY(need(model, "model", "merges", json_type_array, &merges, r->e));
-    WEFT_TRY(get(root, "the file", "added_tokens", json_type_array, &added, r->e));
+static weft_status read_model(struct reader *r, weft_json_at root) {
+    weft_json_at model = {NULL, "model."};
+    struct json_object *vocab, *merges, *added = NULL;
+    WEFT_TRY(weft_json_need(root, "model", r->e));
+    WEFT_TRY(weft_json_object(root, "model", &model.object, r->e));
+    WEFT_TRY(read_options(r, model));
+    WEFT_TRY(weft_json_need(model, "vocab", r->e));
+    WEFT_TRY(weft_json_object(model, "vocab", &vocab, r->e));
+    WEFT_TRY(need_list(model, "merges", &merges, r->e));
+    WEFT_TRY(weft_json_array(root, "added_tokens", LIST_LONGEST, &added, r->e));
     int32_t highest;
     WEFT_TRY(highest_id(vocab, added, &highest, r->e));
     if (!weft_vocab_init(&r->t->vocab, highest + 1, (size_t)json_object_object_length(vocab))) return oom(r->e);
@@ -307,128 +301,115 @@ static weft_status read_model(struct reader *r, json_object *root) {
 
 /* ---- the other components ---- */
 
-static weft_status read_normalizer(struct reader *r, json_object *obj) {
+/* Each is one step, or a Sequence of them. */
+typedef weft_status (*step_reader)(struct reader *r, weft_json_at step, const char *type);
+
+static weft_status read_steps(struct reader *r, weft_json_at at, const char *list_key, step_reader read) {
     const char *type;
-    json_object *list;
-    WEFT_TRY(type_of(obj, "normalizer", &type, r->e));
-    if (strcmp(type, "NFC") == 0) {
-        r->t->nfc = true;
-        return WEFT_OK;
+    struct json_object *list;
+    WEFT_TRY(need_text(at, "type", &type, r->e));
+    if (strcmp(type, "Sequence") != 0) return read(r, at, type);
+    WEFT_TRY(need_list(at, list_key, &list, r->e));
+    for (size_t k = 0; k < json_object_array_length(list); k++) {
+        weft_json_at step = {NULL, at.path};
+        WEFT_TRY(item(list, k, &step, r->e));
+        WEFT_TRY(read_steps(r, step, list_key, read)); /* as deep as the JSON at most */
     }
-    if (strcmp(type, "Sequence") != 0) return unknown("normalizer", type, r->e);
-    WEFT_TRY(need(obj, "normalizer", "normalizers", json_type_array, &list, r->e));
-    for (size_t k = 0; k < json_object_array_length(list); k++) WEFT_TRY(read_normalizer(r, json_object_array_get_idx(list, k)));
     return WEFT_OK;
 }
 
-static weft_status read_split(struct reader *r, json_object *obj) {
-    json_object *pattern, *regex, *behavior;
-    WEFT_TRY(need(obj, "pre_tokenizer", "pattern", json_type_object, &pattern, r->e));
-    WEFT_TRY(need(obj, "pre_tokenizer", "behavior", json_type_string, &behavior, r->e));
-    WEFT_TRY(must_be_off(obj, "pre_tokenizer", "invert", false, r->e));
-    if (strcmp(json_object_get_string(behavior), "Isolated") != 0)
-        return unknown("split behavior", json_object_get_string(behavior), r->e);
-    WEFT_TRY(get(pattern, "pre_tokenizer.pattern", "Regex", json_type_string, &regex, r->e));
-    if (!regex) return weft_fail(r->e, WEFT_ESUPPORT, "pre_tokenizer.pattern is not a Regex");
-    return weft_split_add(&r->t->split, json_object_get_string(regex), (size_t)json_object_get_string_len(regex), r->e);
+static weft_status read_component(struct reader *r, weft_json_at root, const char *key, const char *path, const char *list_key,
+                                  step_reader read) {
+    weft_json_at at = {NULL, path};
+    WEFT_TRY(weft_json_object(root, key, &at.object, r->e));
+    return at.object ? read_steps(r, at, list_key, read) : WEFT_OK;
 }
 
-/* *done is set by the ByteLevel step, which must come last: it turns pieces into the byte alphabet. */
-static weft_status read_pre_tokenizer(struct reader *r, json_object *obj, bool *done) {
-    const char *type;
-    json_object *list;
-    WEFT_TRY(type_of(obj, "pre_tokenizer", &type, r->e));
-    if (*done) return weft_fail(r->e, WEFT_ESUPPORT, "the pre_tokenizer \"%s\" comes after ByteLevel", type);
-    if (strcmp(type, "Split") == 0) return read_split(r, obj);
-    if (strcmp(type, "ByteLevel") == 0) {
-        bool use_regex;
-        WEFT_TRY(must_be_off(obj, "pre_tokenizer", "add_prefix_space", true, r->e));
-        WEFT_TRY(get_bool(obj, "pre_tokenizer", "use_regex", true, &use_regex, r->e));
-        *done = true;
-        return use_regex ? weft_split_add(&r->t->split, gpt2_pattern, strlen(gpt2_pattern), r->e) : WEFT_OK;
-    }
-    if (strcmp(type, "Sequence") != 0) return unknown("pre_tokenizer", type, r->e);
-    WEFT_TRY(need(obj, "pre_tokenizer", "pretokenizers", json_type_array, &list, r->e));
-    for (size_t k = 0; k < json_object_array_length(list); k++)
-        WEFT_TRY(read_pre_tokenizer(r, json_object_array_get_idx(list, k), done));
+static weft_status read_normalizer(struct reader *r, weft_json_at at, const char *type) {
+    (void)at;
+    if (strcmp(type, "NFC") != 0) return unknown("normalizer", type, r->e);
+    r->t->nfc = true;
     return WEFT_OK;
 }
 
-/* A template for one text: tokens, then the text, {"Sequence": ..}. Tokens after it would be lost on the way to a generation. */
-static weft_status read_template(struct reader *r, json_object *obj) {
-    json_object *single, *token, *name;
-    WEFT_TRY(need(obj, "post_processor", "single", json_type_array, &single, r->e));
+static weft_status read_split(struct reader *r, weft_json_at at) {
+    weft_json_at pattern = {NULL, "pre_tokenizer.pattern."};
+    const char *behavior, *regex;
+    WEFT_TRY(need_text(at, "behavior", &behavior, r->e));
+    if (strcmp(behavior, "Isolated") != 0) return unknown("split behavior", behavior, r->e);
+    WEFT_TRY(must_be_off(at, "invert", false, r->e));
+    WEFT_TRY(weft_json_need(at, "pattern", r->e));
+    WEFT_TRY(weft_json_object(at, "pattern", &pattern.object, r->e));
+    WEFT_TRY(need_text(pattern, "Regex", &regex, r->e));
+    return weft_split_add(&r->t->split, regex, strlen(regex), r->e);
+}
+
+static weft_status read_pre_tokenizer(struct reader *r, weft_json_at at, const char *type) {
+    if (r->byte_level) return weft_fail(r->e, WEFT_ESUPPORT, "the pre_tokenizer '%s' comes after ByteLevel", type);
+    if (strcmp(type, "Split") == 0) return read_split(r, at);
+    if (strcmp(type, "ByteLevel") != 0) return unknown("pre_tokenizer", type, r->e);
+    bool use_regex = true;
+    WEFT_TRY(must_be_off(at, "add_prefix_space", true, r->e));
+    WEFT_TRY(weft_json_bool(at, "use_regex", &use_regex, r->e));
+    r->byte_level = true;
+    return use_regex ? weft_split_add(&r->t->split, gpt2_pattern, strlen(gpt2_pattern), r->e) : WEFT_OK;
+}
+
+/* A template for one text: {"SpecialToken": {"id": "<s>"}} any number of times, then {"Sequence": ..}, which stands for the text.
+ */
+static weft_status read_template(struct reader *r, weft_json_at at) {
+    struct json_object *single;
+    WEFT_TRY(need_list(at, "single", &single, r->e));
     size_t n = json_object_array_length(single);
     for (size_t k = 0; k < n; k++) {
-        json_object *step = json_object_array_get_idx(single, k);
-        if (!json_object_is_type(step, json_type_object))
-            return weft_fail(r->e, WEFT_EFORMAT, "post_processor.single[%zu] is not an object", k);
-        WEFT_TRY(get(step, "post_processor.single", "SpecialToken", json_type_object, &token, r->e));
-        if (!token && k + 1 == n) return WEFT_OK;
-        if (!token || k + 1 == n) return weft_fail(r->e, WEFT_ESUPPORT, "post_processor: the template does not end with the text");
-        WEFT_TRY(need(token, "post_processor.single", "id", json_type_string, &name, r->e));
-        int32_t id = weft_tokenizer_find(r->t, json_object_get_string(name));
-        if (id < 0) return weft_fail(r->e, WEFT_EFORMAT, "post_processor: \"%s\" is not a token", json_object_get_string(name));
+        weft_json_at step = {NULL, "post_processor.single."}, token = {NULL, "post_processor.single.SpecialToken."};
+        const char *name;
+        WEFT_TRY(item(single, k, &step, r->e));
+        WEFT_TRY(weft_json_object(step, "SpecialToken", &token.object, r->e));
+        bool last = k + 1 == n;
+        if (last && !token.object) return WEFT_OK;
+        if (last || !token.object) break;
+        WEFT_TRY(need_text(token, "id", &name, r->e));
+        int32_t id = weft_tokenizer_find(r->t, name);
+        if (id < 0) return weft_fail(r->e, WEFT_EFORMAT, "'post_processor' names '%s', which is not a token", name);
         if (!weft_vec_push(&r->t->prefix, id)) return oom(r->e);
     }
-    return weft_fail(r->e, WEFT_EFORMAT, "post_processor: the template is empty");
+    return weft_fail(r->e, WEFT_ESUPPORT, "'post_processor.single' puts tokens after the text, which this version does not do");
 }
 
-static weft_status read_post_processor(struct reader *r, json_object *obj) {
-    const char *type;
-    json_object *list;
-    WEFT_TRY(type_of(obj, "post_processor", &type, r->e));
+static weft_status read_post_processor(struct reader *r, weft_json_at at, const char *type) {
     if (strcmp(type, "ByteLevel") == 0) return WEFT_OK; /* moves offsets, not ids */
-    if (strcmp(type, "TemplateProcessing") == 0) return read_template(r, obj);
-    if (strcmp(type, "Sequence") != 0) return unknown("post_processor", type, r->e);
-    WEFT_TRY(need(obj, "post_processor", "processors", json_type_array, &list, r->e));
-    for (size_t k = 0; k < json_object_array_length(list); k++)
-        WEFT_TRY(read_post_processor(r, json_object_array_get_idx(list, k)));
-    return WEFT_OK;
+    return strcmp(type, "TemplateProcessing") == 0 ? read_template(r, at) : unknown("post_processor", type, r->e);
 }
 
-static weft_status read_root(struct reader *r, json_object *root) {
-    json_object *v;
-    if (!json_object_is_type(root, json_type_object)) return weft_fail(r->e, WEFT_EFORMAT, "the file is not an object");
-    WEFT_TRY(get(root, "the file", "normalizer", json_type_object, &v, r->e));
-    if (v) WEFT_TRY(read_normalizer(r, v));
-    WEFT_TRY(get(root, "the file", "pre_tokenizer", json_type_object, &v, r->e));
-    bool byte_level = false;
-    if (v) WEFT_TRY(read_pre_tokenizer(r, v, &byte_level));
-    if (!byte_level) return weft_fail(r->e, WEFT_ESUPPORT, "the pre_tokenizer has no ByteLevel step: not a byte-level tokenizer");
+static weft_status read_root(struct reader *r, weft_json_at root) {
+    WEFT_TRY(read_component(r, root, "normalizer", "normalizer.", "normalizers", read_normalizer));
+    WEFT_TRY(read_component(r, root, "pre_tokenizer", "pre_tokenizer.", "pretokenizers", read_pre_tokenizer));
+    if (!r->byte_level)
+        return weft_fail(r->e, WEFT_ESUPPORT, "the pre_tokenizer has no ByteLevel step: not a byte-level tokenizer");
     WEFT_TRY(read_model(r, root));
-    WEFT_TRY(get(root, "the file", "post_processor", json_type_object, &v, r->e));
-    return v ? read_post_processor(r, v) : WEFT_OK;
+    return read_component(r, root, "post_processor", "post_processor.", "processors", read_post_processor);
 }
 
-weft_status weft_tokenizer_parse(weft_tokenizer **t, const char *json, size_t n, weft_error *e) {
-    *t = NULL;
-    if (n > FILE_LARGEST) return weft_fail(e, WEFT_EFORMAT, "a tokenizer of more than %zu bytes", FILE_LARGEST);
-    struct json_tokener *tokener = json_tokener_new_ex(JSON_DEEPEST);
-    if (!tokener) return oom(e);
-    json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
-    json_object *root = json_tokener_parse_ex(tokener, json, (int)n);
-    enum json_tokener_error bad = json_tokener_get_error(tokener);
-    size_t at = json_tokener_get_parse_end(tokener);
-    weft_status status;
+static weft_status build(weft_tokenizer **t, struct json_object *root, weft_error *e) {
     struct reader r = {.t = weft_calloc(1, sizeof **t), .e = e};
-    if (bad == json_tokener_continue) {
-        status = weft_fail(e, WEFT_EFORMAT, "the JSON ends early");
-    } else if (bad != json_tokener_success) {
-        status = weft_fail(e, WEFT_EFORMAT, "not JSON at byte %zu: %s", at, json_tokener_error_desc(bad));
-    } else if (!r.t) {
-        status = oom(e);
-    } else {
-        alphabet(r.byte);
-        status = read_root(&r, root);
-    }
-    json_object_put(root);
-    json_tokener_free(tokener);
+    if (!r.t) return oom(e);
+    alphabet(r.byte);
+    weft_status status = read_root(&r, (weft_json_at){root, ""});
     weft_str_free(&r.text);
     if (status == WEFT_OK)
         *t = r.t;
     else
         weft_tokenizer_close(r.t);
+    return status;
+}
+
+weft_status weft_tokenizer_parse(weft_tokenizer **t, const char *json, size_t n, weft_error *e) {
+    struct json_object *root;
+    *t = NULL;
+    WEFT_TRY(weft_json_parse(&root, json, n, e));
+    weft_status status = build(t, root, e);
+    json_object_put(root);
     return status;
 }
 

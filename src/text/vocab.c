@@ -29,6 +29,10 @@ static int32_t *slot(const weft_vocab *v, const char *bytes, size_t n) {
     }
 }
 
-void weft_vocab_enter(weft_vocab *v, int32_t id) { *slot(v, v->token[id].bytes, v->token[id].n) = id + 1; }
+void weft_vocab_enter(weft_vocab *v, int32_t id) {
+    *slot(v, v->token[id].bytes, v->token[id].n) = id + 1;
+}
 
-int32_t weft_vocab_find(const weft_vocab *v, const char *bytes, size_t n) { return *slot(v, bytes, n) - 1; }
+int32_t weft_vocab_find(const weft_vocab *v, const char *bytes, size_t n) {
+    return *slot(v, bytes, n) - 1;
+}

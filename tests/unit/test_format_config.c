@@ -1,4 +1,5 @@
-/* test_format_config.c: every spelling of a config gives the same struct; whatever this engine cannot compute is refused by name. */
+/* test_format_config.c: every spelling of a config gives the same struct; whatever this engine cannot compute is refused by name.
+ */
 #include "format_files.h"
 
 #include "format/config.h"
@@ -80,8 +81,10 @@ static void test_nested(void **state) {
     (void)state;
     char *text = malloc(strlen(tiny_config) + 500);
     sprintf(text,
-            "{\"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"model_type\": \"qwen3_5\", \"eos_token_id\": 5, \"image_token_id\": 7,"
-            " \"language_model_only\": false, \"hidden_size\": 3, \"vision_config\": {\"depth\": 27, \"hidden_size\": 1152}, \"text_config\": %s}",
+            "{\"architectures\": [\"Qwen3_5ForConditionalGeneration\"], \"model_type\": \"qwen3_5\", \"eos_token_id\": 5, "
+            "\"image_token_id\": 7,"
+            " \"language_model_only\": false, \"hidden_size\": 3, \"vision_config\": {\"depth\": 27, \"hidden_size\": 1152}, "
+            "\"text_config\": %s}",
             tiny_config);
     weft_model_config flat = good(tiny_config, NULL), c = good(text, NULL);
     assert_int_equal(c.n_eos, 1);
@@ -99,12 +102,13 @@ static void test_nested(void **state) {
 
 static void test_old_rope_spellings(void **state) {
     (void)state;
-    static const char now[] = "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000.0, \"partial_rotary_factor\": 0.5,"
-                              " \"mrope_section\": [4, 2, 2], \"mrope_interleaved\": true}, \"partial_rotary_factor\": 0.25";
+    static const char now[] =
+        "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000.0, \"partial_rotary_factor\": 0.5,"
+        " \"mrope_section\": [4, 2, 2], \"mrope_interleaved\": true}, \"partial_rotary_factor\": 0.25";
     static const char *const ways[] = {
         "\"rope_theta\": 10000000, \"partial_rotary_factor\": 0.5",
         "\"rope_theta\": 1e7, \"partial_rotary_factor\": 0.5, \"rope_scaling\": null",
-        "\"rope_theta\": 1e7, \"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"type\": \"mrope\", \"mrope_section\": [4, 2, 2]}",
+        "\"rope_theta\": 1e7, \"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"type\": \"mrope\"}",
         "\"rope_theta\": 1e7, \"partial_rotary_factor\": 0.5, \"rope_scaling\": {\"type\": \"mrope\", \"rope_type\": \"default\"}",
         "\"rope_theta\": 1e7, \"rope_parameters\": {\"partial_rotary_factor\": 0.5}",
         "\"partial_rotary_factor\": 0.5, \"rope_theta\": 5, \"rope_parameters\": {\"rope_theta\": 10000000}",
@@ -126,19 +130,22 @@ static void test_old_rope_spellings(void **state) {
     refused_swap(now, "\"rope_theta\": 1e7, \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0}", WEFT_ESUPPORT,
                  "'rope_scaling.rope_type' is 'yarn'");
     refused_swap(now, "\"rope_theta\": 1e7, \"rope_scaling\": {\"rope_type\": \"llama3\"}", WEFT_ESUPPORT, "'llama3'");
-    refused_swap("\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.1", WEFT_EFORMAT, "makes 3 of 32 dimensions rotate");
+    refused_swap("\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.1", WEFT_EFORMAT,
+                 "makes 3 of 32 dimensions rotate");
     refused_swap("\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.0", WEFT_EFORMAT, "makes 0 of 32");
     refused_swap("\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 1.5", WEFT_EFORMAT, "from 0 to 1");
     refused_swap("10000000.0", "NaN", WEFT_EFORMAT, "'rope_parameters.rope_theta' is NaN");
     refused_swap("10000000.0", "Infinity", WEFT_EFORMAT, "'rope_parameters.rope_theta' is Infinity");
 }
 
-static const char types[] = "\"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\", \"full_attention\"]";
+static const char types[] =
+    "\"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\", \"full_attention\"]";
 
 static void test_layer_kinds(void **state) {
     (void)state;
     weft_model_config flat = good(tiny_config, NULL);
-    static const char *const ways[] = {"\"full_attention_interval\": 4", "\"x\": 0", "\"layer_types\": null, \"full_attention_interval\": 4"};
+    static const char *const ways[] = {"\"full_attention_interval\": 4", "\"x\": 0",
+                                       "\"layer_types\": null, \"full_attention_interval\": 4"};
     for (size_t i = 0; i < 3; i++) {
         weft_model_config c = good_swap(types, ways[i]);
         same_but_for_pointers(&flat, &c);
@@ -151,12 +158,14 @@ static void test_layer_kinds(void **state) {
     assert_int_equal(c.layer_kind[3], WEFT_LAYER_ATTENTION);
     weft_model_config_free(&c);
     refused_swap(types, "\"full_attention_interval\": 0", WEFT_EFORMAT, "'full_attention_interval' is 0");
-    refused_swap("\"layer_types\": [\"linear_attention\", ", "\"layer_types\": [", WEFT_EFORMAT, "'layer_types' has 3 entries for 4 layers");
+    refused_swap("\"layer_types\": [\"linear_attention\", ", "\"layer_types\": [", WEFT_EFORMAT,
+                 "'layer_types' has 3 entries for 4 layers");
     refused_swap("[\"linear_attention\"", "[\"sliding_attention\"", WEFT_ESUPPORT, "calls layer 0 'sliding_attention'");
     refused_swap("[\"linear_attention\"", "[7", WEFT_EFORMAT, "'layer_types' is 7; expected a string");
 }
 
-static const char moe_keys[] = "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 40";
+static const char moe_keys[] =
+    "\"num_experts\": 8, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 48, \"shared_expert_intermediate_size\": 40";
 
 static void test_moe(void **state) {
     (void)state;
@@ -177,7 +186,8 @@ static void test_moe(void **state) {
         weft_status st;
         const char *says;
     } bad[] = {
-        {"\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", WEFT_EFORMAT, "'num_experts_per_tok' is 9, more than the 8 experts"},
+        {"\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", WEFT_EFORMAT,
+         "'num_experts_per_tok' is 9, more than the 8 experts"},
         {"\"num_experts\": 8", "\"num_experts\": 0", WEFT_EFORMAT, "'num_experts' is 0"},
         {"\"num_experts\": 8", "\"num_experts\": 8, \"mlp_only_layers\": [0]", WEFT_ESUPPORT, "mlp_only_layers"},
         {"\"num_experts\": 8", "\"num_experts\": 8, \"decoder_sparse_step\": 2", WEFT_ESUPPORT, "decoder_sparse_step"},
@@ -188,7 +198,8 @@ static void test_moe(void **state) {
         free(t);
     }
     char *local = swap(text, "num_experts\"", "num_local_experts\""),
-         *more = swap(local, "\"hidden_act\"", "\"norm_topk_prob\": false, \"mlp_only_layers\": [], \"decoder_sparse_step\": 1, \"hidden_act\"");
+         *more = swap(local, "\"hidden_act\"",
+                      "\"norm_topk_prob\": false, \"mlp_only_layers\": [], \"decoder_sparse_step\": 1, \"hidden_act\"");
     c = good(more, NULL);
     assert_int_equal(c.n_experts, 8);
     assert_false(c.norm_topk);
@@ -202,7 +213,8 @@ static void test_moe(void **state) {
 /* A model that this version cannot run is refused by its name, at once, and not with a missing key or tensor later. */
 static void test_families(void **state) {
     (void)state;
-    refused("{\"model_type\": \"llama\"}", WEFT_ESUPPORT, "model_type 'llama' is not supported yet; this version runs: qwen3_5, qwen3_5_moe");
+    refused("{\"model_type\": \"llama\"}", WEFT_ESUPPORT,
+            "model_type 'llama' is not supported yet; this version runs: qwen3_5, qwen3_5_moe");
     refused("{\"model_type\": \"qwen3_5\", \"text_config\": {\"model_type\": \"gemma4_text\"}}", WEFT_ESUPPORT, "'gemma4_text'");
     refused("{\"model_type\": \"llava\", \"text_config\": {\"model_type\": \"qwen3_5_text\"}}", WEFT_ESUPPORT, "'llava'");
     refused("{\"architectures\": [\"Qwen3ForCausalLM\"]}", WEFT_ESUPPORT, "architecture 'Qwen3ForCausalLM' is not supported");
@@ -227,7 +239,8 @@ static void test_absurd_values(void **state) {
         weft_status st;
         const char *says;
     } bad[] = {
-        {"\"hidden_size\": 64", "\"hidden_size\": 1000000000", WEFT_EFORMAT, "'hidden_size' is 1000000000; expected a whole number from 8 to 131072"},
+        {"\"hidden_size\": 64", "\"hidden_size\": 1000000000", WEFT_EFORMAT,
+         "'hidden_size' is 1000000000; expected a whole number from 8 to 131072"},
         {"\"hidden_size\": 64", "\"hidden_size\": \"64\"", WEFT_EFORMAT, "'hidden_size' is \"64\"; expected a whole number"},
         {"\"hidden_size\": 64", "\"hidden_size\": 64.5", WEFT_EFORMAT, "'hidden_size' is 64.5"},
         {"\"hidden_size\": 64, ", "", WEFT_EFORMAT, "the key 'hidden_size' is missing"},
@@ -237,42 +250,53 @@ static void test_absurd_values(void **state) {
         {"\"vocab_size\": 320", "\"vocab_size\": 0", WEFT_EFORMAT, "'vocab_size' is 0"},
         {"\"vocab_size\": 320, ", "", WEFT_EFORMAT, "'vocab_size' is missing"},
         {"\"intermediate_size\": 160, ", "", WEFT_EFORMAT, "'intermediate_size' is missing"},
-        {"\"num_hidden_layers\": 4", "\"num_hidden_layers\": 1025", WEFT_EFORMAT, "'num_hidden_layers' is 1025; expected a whole number from 1 to 1024"},
+        {"\"num_hidden_layers\": 4", "\"num_hidden_layers\": 1025", WEFT_EFORMAT,
+         "'num_hidden_layers' is 1025; expected a whole number from 1 to 1024"},
         {"\"num_hidden_layers\": 4", "\"num_hidden_layers\": -4", WEFT_EFORMAT, "'num_hidden_layers' is -4"},
         {"\"num_attention_heads\": 4", "\"num_attention_heads\": -1", WEFT_EFORMAT, "'num_attention_heads' is -1"},
-        {"\"num_attention_heads\": 4", "\"num_attention_heads\": 5", WEFT_EFORMAT, "'num_attention_heads' is 5, not a multiple of 'num_key_value_heads' 2"},
+        {"\"num_attention_heads\": 4", "\"num_attention_heads\": 5", WEFT_EFORMAT,
+         "'num_attention_heads' is 5, not a multiple of 'num_key_value_heads' 2"},
         {"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 0", WEFT_EFORMAT, "'num_key_value_heads' is 0"},
         {"\"head_dim\": 32, ", "", WEFT_EFORMAT, "'head_dim' is missing"},
-        {"\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 3", WEFT_EFORMAT, "not a multiple of 'linear_num_key_heads' 2"},
+        {"\"linear_num_value_heads\": 4", "\"linear_num_value_heads\": 3", WEFT_EFORMAT,
+         "not a multiple of 'linear_num_key_heads' 2"},
         {"\"linear_key_head_dim\": 16", "\"linear_key_head_dim\": 100000", WEFT_EFORMAT, "'linear_key_head_dim' is 100000"},
         {"\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 1", WEFT_EFORMAT, "'linear_conv_kernel_dim' is 1"},
         {"\"max_position_embeddings\": 4096", "\"max_position_embeddings\": -1", WEFT_EFORMAT, "'max_position_embeddings' is -1"},
-        {"\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WEFT_EFORMAT, "'rms_norm_eps' is -1; expected a number from 1e-12 to 0.1"},
+        {"\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WEFT_EFORMAT,
+         "'rms_norm_eps' is -1; expected a number from 1e-12 to 0.1"},
         {"\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": NaN", WEFT_EFORMAT, "'rms_norm_eps' is NaN"},
-        {"\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0", WEFT_EFORMAT, "'tie_word_embeddings' is 0; expected true or false"},
+        {"\"tie_word_embeddings\": false", "\"tie_word_embeddings\": 0", WEFT_EFORMAT,
+         "'tie_word_embeddings' is 0; expected true or false"},
         {"\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", WEFT_ESUPPORT, "'hidden_act' is 'gelu'"},
         {"\"hidden_act\": \"silu\"", "\"output_gate_type\": \"sigmoid\"", WEFT_ESUPPORT, "'output_gate_type' is 'sigmoid'"},
-        {"\"attn_output_gate\": true", "\"attn_output_gate\": false", WEFT_ESUPPORT, "'attn_output_gate' is false, which is not supported; true is"},
+        {"\"attn_output_gate\": true", "\"attn_output_gate\": false", WEFT_ESUPPORT,
+         "'attn_output_gate' is false, which is not supported; true is"},
         {"\"attention_bias\": false", "\"attention_bias\": true", WEFT_ESUPPORT, "'attention_bias' is true"},
-        {"\"mtp_num_hidden_layers\": 1", "\"mtp_num_hidden_layers\": 2", WEFT_ESUPPORT, "'mtp_num_hidden_layers' is 2; only one is supported"},
+        {"\"mtp_num_hidden_layers\": 1", "\"mtp_num_hidden_layers\": 2", WEFT_ESUPPORT,
+         "'mtp_num_hidden_layers' is 2; only one is supported"},
         {"\"mtp_num_hidden_layers\": 1", "\"mtp_num_hidden_layers\": -1", WEFT_EFORMAT, "'mtp_num_hidden_layers' is -1"},
-        {"\"mtp_use_dedicated_embeddings\": false", "\"mtp_use_dedicated_embeddings\": true", WEFT_ESUPPORT, "'mtp_use_dedicated_embeddings'"},
-        {"\"eos_token_id\": null", "\"eos_token_id\": 320", WEFT_EFORMAT, "'eos_token_id' is 320; expected a whole number from 0 to 319"},
+        {"\"mtp_use_dedicated_embeddings\": false", "\"mtp_use_dedicated_embeddings\": true", WEFT_ESUPPORT,
+         "'mtp_use_dedicated_embeddings'"},
+        {"\"eos_token_id\": null", "\"eos_token_id\": 320", WEFT_EFORMAT,
+         "'eos_token_id' is 320; expected a whole number from 0 to 319"},
         {"\"eos_token_id\": null", "\"eos_token_id\": [1, \"x\"]", WEFT_EFORMAT, "'eos_token_id' is \"x\""},
-        {"\"eos_token_id\": null", "\"eos_token_id\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", WEFT_EFORMAT, "more than 16 end tokens"},
+        {"\"eos_token_id\": null", "\"eos_token_id\": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]", WEFT_EFORMAT,
+         "more than 16 end tokens"},
         {"\"pad_token_id\": null", "\"pad_token_id\": 1000", WEFT_EFORMAT, "'pad_token_id' is 1000"},
         {"\"dtype\": \"bfloat16\"", "\"dtype\": 16", WEFT_EFORMAT, "'dtype' is 16"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused_swap(bad[i].from, bad[i].to, bad[i].st, bad[i].says);
     refused("[1]", WEFT_EFORMAT, "config.json: expected a JSON object");
-    refused("{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", WEFT_EFORMAT, "nested deeper");
+    refused("{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", WEFT_EFORMAT,
+            "nested deeper");
 }
 
 static void test_defaults(void **state) {
     (void)state;
     static const char *const droppable[] = {
-        "\"hidden_act\": \"silu\",", "\"rms_norm_eps\": 1e-06,", "\"attn_output_gate\": true,", "\"attention_bias\": false,",
-        "\"linear_conv_kernel_dim\": 4,", "\"mtp_num_hidden_layers\": 1,",
+        "\"hidden_act\": \"silu\",",  "\"rms_norm_eps\": 1e-06,",       "\"attn_output_gate\": true,",
+        "\"attention_bias\": false,", "\"linear_conv_kernel_dim\": 4,", "\"mtp_num_hidden_layers\": 1,",
     };
     weft_model_config flat = good(tiny_config, NULL);
     for (size_t i = 0; i < sizeof droppable / sizeof *droppable; i++) {
@@ -350,15 +374,16 @@ static void test_quantisation(void **state) {
     char *text = with_quantisation("\"quantization\": {\"group_size\": 64, \"bits\": 4, \"mode\": \"affine\","
                                    " \"language_model.model.layers.0.mlp.gate\": {\"group_size\": 32, \"bits\": 8},"
                                    " \"model.layers.1.mlp.gate\": {\"group_size\": 64, \"bits\": 6, \"mode\": \"affine\"},"
-                                   " \"lm_head\": false, \"model.embed_tokens\": true, \"language_model.mtp.fc\": {\"group_size\": 32, \"bits\": 4, \"mode\": \"mxfp4\"}},"
+                                   " \"lm_head\": false, \"model.embed_tokens\": true, \"language_model.mtp.fc\": {\"group_size\": "
+                                   "32, \"bits\": 4, \"mode\": \"mxfp4\"}},"
                                    " \"quantization_config\": {\"group_size\": 128, \"bits\": 2}");
     weft_model_config c = good(text, NULL);
     assert_int_equal(c.quant.bits, 4);
     assert_int_equal(c.quant.group, 64);
     assert_string_equal(c.quant.mode, "affine");
     assert_int_equal(c.n_quants, 5);
-    static const char *const spellings[] = {"layers.0.mlp.gate", "model.layers.0.mlp.gate", "model.language_model.layers.0.mlp.gate",
-                                            "language_model.model.layers.0.mlp.gate"};
+    static const char *const spellings[] = {"layers.0.mlp.gate", "model.layers.0.mlp.gate",
+                                            "model.language_model.layers.0.mlp.gate", "language_model.model.layers.0.mlp.gate"};
     for (size_t i = 0; i < 4; i++) { /* the keys' prefix is the converter's, not the file's */
         const weft_quant *q = weft_config_quant(&c, spellings[i]);
         assert_non_null(q);
@@ -388,27 +413,76 @@ static void test_quantisation(void **state) {
         weft_status st;
         const char *says;
     } bad[] = {
-        {"\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\"}", WEFT_ESUPPORT, "'quantization_config.quant_method' is 'fp8', which is not supported yet"},
+        {"\"quantization_config\": {\"quant_method\": \"fp8\", \"fmt\": \"e4m3\"}", WEFT_ESUPPORT,
+         "'quantization_config.quant_method' is 'fp8', which is not supported yet"},
         {"\"quantization\": 4", WEFT_EFORMAT, "'quantization' is 4"},
         {"\"quantization\": {\"bits\": 4}", WEFT_EFORMAT, "'quantization.group_size' is missing"},
         {"\"quantization\": {\"bits\": 17, \"group_size\": 64}", WEFT_EFORMAT, "'quantization.bits' is 17"},
         {"\"quantization\": {\"bits\": 4, \"group_size\": 0}", WEFT_EFORMAT, "'quantization.group_size' is 0"},
         {"\"quantization\": {\"bits\": 4, \"group_size\": 64, \"mode\": 3}", WEFT_EFORMAT, "'quantization.mode' is 3"},
-        {"\"quantization\": {\"bits\": 4, \"group_size\": 64, \"lm_head\": {\"bits\": 4}}", WEFT_EFORMAT, "'quantization.lm_head.group_size' is missing"},
+        {"\"quantization\": {\"bits\": 4, \"group_size\": 64, \"lm_head\": {\"bits\": 4}}", WEFT_EFORMAT,
+         "'quantization.lm_head.group_size' is missing"},
         {"\"quantization\": {\"lm_head\": true}", WEFT_EFORMAT, "'quantization.lm_head' is true, but no default"},
-        {"\"quantization\": {\"model.a\": {\"bits\": 4, \"group_size\": 64}, \"language_model.a\": {\"bits\": 8, \"group_size\": 64}}", WEFT_EFORMAT,
-         "two different entries for the module 'a'"},
+        {"\"quantization\": {\"model.a\": {\"bits\": 4, \"group_size\": 64}, \"language_model.a\": {\"bits\": 8, \"group_size\": "
+         "64}}",
+         WEFT_EFORMAT, "two different entries for the module 'a'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         text = with_quantisation(bad[i].text);
         refused(text, bad[i].st, bad[i].says);
         free(text);
     }
-    text = with_quantisation("\"quantization\": {\"model.a\": {\"bits\": 4, \"group_size\": 64}, \"a\": {\"bits\": 4, \"group_size\": 64}}");
+    text = with_quantisation(
+        "\"quantization\": {\"model.a\": {\"bits\": 4, \"group_size\": 64}, \"a\": {\"bits\": 4, \"group_size\": 64}}");
     c = good(text, NULL);
     assert_int_equal(c.n_quants, 1);
     weft_model_config_free(&c);
     free(text);
+}
+
+/* The published sizes give the published totals: a wrong shape anywhere would show. */
+static void test_parameter_counts(void **state) {
+    (void)state;
+    static const struct {
+        int hidden, layers, inner, heads, kv, v_heads, experts, top_k, moe_inner;
+        bool tied;
+        int64_t trunk, mtp;
+        double active;
+    } known[] = {
+        {1024, 24, 3584, 8, 2, 16, 0, 0, 0, true, 752393024, 20452864, 0.752e9},             /* Qwen3.5-0.8B */
+        {2048, 24, 6144, 8, 2, 16, 0, 0, 0, true, 1881825088, 60828160, 1.88e9},             /* 2B */
+        {2560, 32, 9216, 16, 4, 32, 0, 0, 0, true, 4205751296, 120599552, 4.21e9},           /* 4B */
+        {4096, 32, 12288, 16, 4, 32, 0, 0, 0, false, 8953803264, 243290624, 8.95e9},         /* 9B */
+        {5120, 64, 17408, 24, 4, 48, 0, 0, 0, false, 26895998464, 424699392, 26.9e9},        /* 27B */
+        {2048, 40, 0, 16, 2, 32, 256, 8, 512, false, 34660610688, 844640768, 3.46e9},        /* 35B-A3B */
+        {3072, 48, 0, 32, 2, 64, 256, 8, 1024, false, 122111526912, 2523679232, 9.8e9},      /* 122B-A10B */
+        {4096, 60, 0, 32, 2, 64, 512, 10, 1024, false, 396346350336, 6595568128, 17.3e9},    /* 397B-A17B */
+        {8192, 92, 0, 64, 4, 128, 512, 10, 2048, false, 2419804697984, 26378027520, 95.3e9}, /* 2.4T-A95B */
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        weft_model_config c = {.moe = known[i].experts > 0,
+                               .vocab_size = 248320,
+                               .hidden_size = known[i].hidden,
+                               .intermediate_size = known[i].inner,
+                               .n_layers = known[i].layers,
+                               .n_heads = known[i].heads,
+                               .n_kv_heads = known[i].kv,
+                               .head_dim = 256,
+                               .gdn_k_heads = 16,
+                               .gdn_v_heads = known[i].v_heads,
+                               .gdn_k_dim = 128,
+                               .gdn_v_dim = 128,
+                               .gdn_conv = 4,
+                               .n_experts = known[i].experts,
+                               .top_k = known[i].top_k,
+                               .moe_intermediate = known[i].moe_inner,
+                               .shared_intermediate = known[i].moe_inner};
+        for (int l = 3; l < c.n_layers; l += 4) c.layer_kind[l] = WEFT_LAYER_ATTENTION;
+        weft_parameters p = weft_config_parameters(&c, known[i].tied);
+        assert_true(p.trunk == known[i].trunk);
+        assert_true(p.mtp == known[i].mtp);
+        assert_true((double)p.active > 0.99 * known[i].active && (double)p.active < 1.01 * known[i].active);
+    }
 }
 
 static void test_folder(void **state) {
@@ -430,7 +504,8 @@ static void test_folder(void **state) {
 
 static void test_every_allocation_may_fail(void **state) {
     (void)state;
-    char *text = with_quantisation("\"quantization\": {\"group_size\": 64, \"bits\": 4, \"lm_head\": false, \"a\": {\"group_size\": 64, \"bits\": 4}}");
+    char *text = with_quantisation(
+        "\"quantization\": {\"group_size\": 64, \"bits\": 4, \"lm_head\": false, \"a\": {\"group_size\": 64, \"bits\": 4}}");
     put_text("config.json", text);
     put_text("generation_config.json", "{\"eos_token_id\": [3]}");
     free(text);
@@ -461,6 +536,7 @@ int main(void) {
         cmocka_unit_test(test_tie),
         cmocka_unit_test(test_end_tokens_are_merged),
         cmocka_unit_test(test_quantisation),
+        cmocka_unit_test(test_parameter_counts),
         cmocka_unit_test_setup(test_folder, scratch_clear),
         cmocka_unit_test_setup(test_every_allocation_may_fail, scratch_clear),
     };

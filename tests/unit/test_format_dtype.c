@@ -81,7 +81,8 @@ static void test_every_f8(void **state) {
         } else {
             assert_int_equal(convert(WEFT_F8_E4M3, &b), bits_of((float)value(i >> 7, i >> 3 & 15, i & 7, 3, 7)));
         }
-        if ((i >> 2 & 31) != 31) assert_int_equal(convert(WEFT_F8_E5M2, &b), bits_of((float)value(i >> 7, i >> 2 & 31, i & 3, 2, 15)));
+        if ((i >> 2 & 31) != 31)
+            assert_int_equal(convert(WEFT_F8_E5M2, &b), bits_of((float)value(i >> 7, i >> 2 & 31, i & 3, 2, 15)));
         assert_int_equal(weft_first_nonfinite(WEFT_F8_E5M2, &b, 1), (i >> 2 & 31) == 31 ? 0 : 1);
         if (i != 255) assert_int_equal(convert(WEFT_F8_E8M0, &b), bits_of((float)ldexp(1, i - 127)));
         assert_int_equal(weft_first_nonfinite(WEFT_F8_E8M0, &b, 1), i == 255 ? 0 : 1);
@@ -97,18 +98,20 @@ static void test_f64_rounds_to_even(void **state) {
         uint32_t r[4];
         weft_philox(7, (uint32_t[]){i, 0, 0, 0}, r);
         uint64_t exp = 1023 - 127 - 30 + r[0] % (127 + 30 + 130), mant = (uint64_t)r[1] << 20 | r[2] >> 12;
-        if (r[3] & 1) mant &= ~0ull << 29;                          /* exact in float32 */
-        if (r[3] & 2) mant = (mant & ~0ull << 29) | 1ull << 28;     /* a tie */
-        if (r[3] & 4) mant |= 0xffffffull << 28;                    /* a carry */
-        if (r[3] & 8) mant = (mant & ~0ull << (r[0] % 52));         /* ties of subnormals */
+        if (r[3] & 1) mant &= ~0ull << 29;                      /* exact in float32 */
+        if (r[3] & 2) mant = (mant & ~0ull << 29) | 1ull << 28; /* a tie */
+        if (r[3] & 4) mant |= 0xffffffull << 28;                /* a carry */
+        if (r[3] & 8) mant = (mant & ~0ull << (r[0] % 52));     /* ties of subnormals */
         uint64_t u = (uint64_t)(r[3] >> 31) << 63 | (exp & 2047) << 52 | (mant & 0xfffffffffffffull);
         double d;
         memcpy(&d, &u, 8);
         assert_int_equal(convert(WEFT_F64, &u), bits_of((float)d));
         assert_int_equal(weft_first_nonfinite(WEFT_F64, &u, 1), isinf((float)d) ? 0 : 1);
     }
-    static const double edges[] = {0, -0.0, 1e-320, 1e-46, 7.006492321624085e-46, 7.1e-46, 1.4e-45, 3.4028235677973366e38, 3.4028235e38, INFINITY, -INFINITY};
-    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) assert_int_equal(convert(WEFT_F64, &edges[i]), bits_of((float)edges[i]));
+    static const double edges[] = {
+        0, -0.0, 1e-320, 1e-46, 7.006492321624085e-46, 7.1e-46, 1.4e-45, 3.4028235677973366e38, 3.4028235e38, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
+        assert_int_equal(convert(WEFT_F64, &edges[i]), bits_of((float)edges[i]));
     double nan = NAN;
     assert_true((convert(WEFT_F64, &nan) & 0x7fffffff) > 0x7f800000);
 }

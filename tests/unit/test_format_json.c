@@ -17,8 +17,13 @@ static weft_status parse(const char *text, size_t n, weft_error *e) {
 static void test_good_text(void **state) {
     (void)state;
     static const char *const good[] = {
-        "{}", " {} \n ", "{\"a\":{\"a\":[{\"a\":1},{\"a\":1}]}}", "{\"a:b\":\"c:d{[,\\\"'\"}", "{\"x\":[0.0, Infinity, -Infinity, NaN]}",
-        "{\"a\":\"\\u0000\",\"\\u0061b\":1}", "{\"\\\\u0000\":1}",
+        "{}",
+        " {} \n ",
+        "{\"a\":{\"a\":[{\"a\":1},{\"a\":1}]}}",
+        "{\"a:b\":\"c:d{[,\\\"'\"}",
+        "{\"x\":[0.0, Infinity, -Infinity, NaN]}",
+        "{\"a\":\"\\u0000\",\"\\u0061b\":1}",
+        "{\"\\\\u0000\":1}",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         weft_error e;
@@ -107,8 +112,9 @@ static void test_memory_is_bounded(void **state) {
 
 static void test_values(void **state) {
     (void)state;
-    static const char text[] = "{\"i\": 7, \"whole\": 4096.0, \"half\": 0.5, \"huge\": 99999999999999999999, \"big\": 1e300, \"neg\": -3, \"s\": \"abc\","
-                               " \"nul\": \"a\\u0000b\", \"b\": true, \"null\": null, \"o\": {}, \"a\": [1, \"x\"], \"inf\": Infinity, \"nan\": NaN}";
+    static const char text[] =
+        "{\"i\": 7, \"whole\": 4096.0, \"half\": 0.5, \"huge\": 99999999999999999999, \"big\": 1e300, \"neg\": -3, \"s\": \"abc\","
+        " \"nul\": \"a\\u0000b\", \"b\": true, \"null\": null, \"o\": {}, \"a\": [1, \"x\"], \"inf\": Infinity, \"nan\": NaN}";
     struct json_object *root;
     weft_error e;
     assert_int_equal(weft_json_parse(&root, text, strlen(text), &e), WEFT_OK);
@@ -124,7 +130,8 @@ static void test_values(void **state) {
     assert_int_equal(i, 4096); /* untouched */
     static const char *const not_int[] = {"half", "huge", "big", "neg", "s", "b", "o", "a", "inf", "nan"};
     for (size_t k = 0; k < sizeof not_int / sizeof *not_int; k++)
-        assert_says(weft_json_int(o, not_int[k], 0, INT64_MAX - 1, &i, &e), &e, WEFT_EFORMAT, "expected a whole number from 0 to 9223372036854775806");
+        assert_says(weft_json_int(o, not_int[k], 0, INT64_MAX - 1, &i, &e), &e, WEFT_EFORMAT,
+                    "expected a whole number from 0 to 9223372036854775806");
     assert_says(weft_json_int(o, "i", 8, 9, &i, &e), &e, WEFT_EFORMAT, "'text_config.i' is 7; expected a whole number from 8 to 9");
     assert_int_equal(i, 4096);
 
@@ -180,7 +187,7 @@ static void test_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_text),  cmocka_unit_test(test_bad_text), cmocka_unit_test(test_depth_is_bounded),
+        cmocka_unit_test(test_good_text),         cmocka_unit_test(test_bad_text), cmocka_unit_test(test_depth_is_bounded),
         cmocka_unit_test(test_memory_is_bounded), cmocka_unit_test(test_values),   cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

@@ -100,7 +100,8 @@ static void test_damaged_headers(void **state) {
         {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "empty name"},
         {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "'dtype' is missing"},
         {"{\"a\":{\"dtype\":5,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "'dtype' is 5; expected a string"},
-        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_ESUPPORT, "tensor 'a': dtype 'F4' is not known"},
+        {"{\"a\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_ESUPPORT,
+         "tensor 'a': dtype 'F4' is not known"},
         {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "'shape' is missing"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":7,\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "expected an array of at most 8"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "at most 8"},
@@ -113,27 +114,35 @@ static void test_damaged_headers(void **state) {
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, WEFT_EFORMAT, "must be two numbers"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1, WEFT_EFORMAT, "at most 2"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[-1,0]}}", 1, WEFT_EFORMAT, "'data_offsets' is -1"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]}}", 1, WEFT_EFORMAT, "'data_offsets' is"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]}}", 1, WEFT_EFORMAT,
+         "'data_offsets' is"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,1]}}", 2, WEFT_EFORMAT, "run backwards"},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}", 2, WEFT_EFORMAT, "end at byte 3, the file's data at 2"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,20]}}", 20, WEFT_EFORMAT, "20 bytes of data, but F32 [2, 3] takes 24"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,5]}}", 5,
-         WEFT_EFORMAT, "the data of 'a' and 'b' overlap"},
-        {"{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4,
-         WEFT_EFORMAT, "overlap"},
-        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2,
-         WEFT_EFORMAT, "the key 'a' comes twice"},
-        {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT, "'dtype' comes twice"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,20]}}", 20, WEFT_EFORMAT,
+         "20 bytes of data, but F32 [2, 3] takes 24"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[3,"
+         "5]}}",
+         5, WEFT_EFORMAT, "the data of 'a' and 'b' overlap"},
+        {"{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,"
+         "4]}}",
+         4, WEFT_EFORMAT, "overlap"},
+        {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,"
+         "2]}}",
+         2, WEFT_EFORMAT, "the key 'a' comes twice"},
+        {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, WEFT_EFORMAT,
+         "'dtype' comes twice"},
         {"{\"__metadata__\":7}", 0, WEFT_EFORMAT, "'__metadata__' is not an object"},
         {"{\"__metadata__\":{\"format\":7}}", 0, WEFT_EFORMAT, "'__metadata__.format' is 7; expected a string"},
-        {"{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", 0, WEFT_EFORMAT, "nested deeper"},
+        {"{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}", 0, WEFT_EFORMAT,
+         "nested deeper"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         weft_error e;
         assert_says(parse(bad[i].header, bad[i].data, &e), &e, bad[i].st, bad[i].says);
     }
     /* an empty tensor at the place of another overlaps nothing; holes are no fault; padding is allowed */
-    assert_int_equal(parse("{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]},\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}   ",
+    assert_int_equal(parse("{\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]},\"a\":{\"dtype\":\"U8\",\"shape\":[0],"
+                           "\"data_offsets\":[2,2]}}   ",
                            9, NULL),
                      WEFT_OK);
 }
@@ -215,7 +224,8 @@ static void test_shards(void **state) {
     put_one("model-1.safetensors", "a");
     put_one("model-2.safetensors", "b");
     put_one("1.safetensors", "x");
-    static const char index[] = "{\"metadata\": {\"total_size\": 48}, \"weight_map\": {\"b\": \"model-2.safetensors\", \"a\": \"model-1.safetensors\"}}";
+    static const char index[] =
+        "{\"metadata\": {\"total_size\": 48}, \"weight_map\": {\"b\": \"model-2.safetensors\", \"a\": \"model-1.safetensors\"}}";
     put_text(INDEX, index);
     if (weft_tensors_open(&t, scratch, &e) != WEFT_OK) fail_msg("%s", e.text);
     assert_int_equal(weft_tensors_count(t), 2);
@@ -234,8 +244,10 @@ static void test_shards(void **state) {
     static const struct {
         const char *index, *says;
     } bad[] = {
-        {"{\"weight_map\": {\"a\": \"model-1.safetensors\", \"z\": \"model-2.safetensors\"}}", "tensor 'z' is not in 'model-2.safetensors'"},
-        {"{\"weight_map\": {\"a\": \"model-2.safetensors\", \"b\": \"model-1.safetensors\"}}", "tensor 'a' is not in 'model-2.safetensors'"},
+        {"{\"weight_map\": {\"a\": \"model-1.safetensors\", \"z\": \"model-2.safetensors\"}}",
+         "tensor 'z' is not in 'model-2.safetensors'"},
+        {"{\"weight_map\": {\"a\": \"model-2.safetensors\", \"b\": \"model-1.safetensors\"}}",
+         "tensor 'a' is not in 'model-2.safetensors'"},
         {"{\"weight_map\": {\"a\": \"1.safetensors\", \"b\": \"model-1.safetensors\"}}", "tensor 'a' is not in '1.safetensors'"},
         {"{\"weight_map\": {\"a\": \"model-3.safetensors\"}}", "the file 'model-3.safetensors' that it names is missing"},
         {"{\"weight_map\": {\"a\": \"../model-1.safetensors\"}}", "beside the index"},
@@ -341,10 +353,14 @@ static void test_every_allocation_may_fail(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_round_trip, scratch_clear),      cmocka_unit_test_setup(test_damaged_headers, scratch_clear),
-        cmocka_unit_test_setup(test_damaged_lengths, scratch_clear), cmocka_unit_test_setup(test_folders, scratch_clear),
-        cmocka_unit_test_setup(test_shards, scratch_clear),          cmocka_unit_test_setup(test_too_many_shards, scratch_clear),
-        cmocka_unit_test_setup(test_cut_while_in_use, scratch_clear), cmocka_unit_test_setup(test_every_allocation_may_fail, scratch_clear),
+        cmocka_unit_test_setup(test_round_trip, scratch_clear),
+        cmocka_unit_test_setup(test_damaged_headers, scratch_clear),
+        cmocka_unit_test_setup(test_damaged_lengths, scratch_clear),
+        cmocka_unit_test_setup(test_folders, scratch_clear),
+        cmocka_unit_test_setup(test_shards, scratch_clear),
+        cmocka_unit_test_setup(test_too_many_shards, scratch_clear),
+        cmocka_unit_test_setup(test_cut_while_in_use, scratch_clear),
+        cmocka_unit_test_setup(test_every_allocation_may_fail, scratch_clear),
     };
     weft_map m; /* the first map installs the handler */
     if (scratch_make(NULL) != 0 || weft_file_write(at("x"), "x", 1, NULL) != WEFT_OK || weft_map_open(&m, at("x"), NULL) != WEFT_OK)

@@ -1,6 +1,6 @@
 """Tokens for training: one uint16 stream per kind of text, and the instruction pairs as rows.
 
-    data.py WORK TOKENIZER_JSON       write WORK/tokens/*.bin
+    data.py WORK TOKENIZER_JSON [KIND ...]   write WORK/tokens/*.bin (all kinds, and the pairs)
     data.py pack WORK OUT             the same, xz-compressed in parts, for the training machine
     data.py unpack DIR OUT            and back
 """
@@ -49,11 +49,11 @@ def batches(path, texts, n=200):
         yield path, b
 
 
-def main(work, tok_path):
+def main(work, tok_path, kinds=KINDS + ["held-code", "held-prose"]):
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.makedirs(os.path.join(work, "tokens"), exist_ok=True)
     with Pool(2) as pool:
-        for kind in KINDS + ["held-code", "held-prose"]:
+        for kind in kinds:
             lines = open(os.path.join(work, "text", kind + ".jsonl")).readlines()
             random.Random(5).shuffle(lines)
             docs = []
@@ -125,4 +125,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "unpack":
         unpack(sys.argv[2], sys.argv[3])
     else:
-        main(sys.argv[1], sys.argv[2])
+        main(*sys.argv[1:3], *([sys.argv[3:]] if sys.argv[3:] else []))

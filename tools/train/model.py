@@ -9,6 +9,7 @@ import json, math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import tune  # noqa: F401  (before the kernels)
 
 try:
     from fla.modules.activations import swiglu
@@ -322,9 +323,17 @@ class Model(nn.Module):
 
 # ---------------------------------------------------------------- head and loss in chunks of rows
 
+_wide = True
+
+
 def _mm32(a, b):
-    if a.is_cuda:
-        return torch.mm(a, b, out_dtype=torch.float32) if a.dtype != torch.float32 else a @ b
+    """Product with a float32 result."""
+    global _wide
+    if a.is_cuda and a.dtype != torch.float32 and _wide:
+        try:
+            return torch.mm(a, b, out_dtype=torch.float32)
+        except (RuntimeError, TypeError):
+            _wide = False
     return (a @ b).float()
 
 

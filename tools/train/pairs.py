@@ -177,7 +177,6 @@ def talk(n):
 # ---------------------------------------------------------------- functions of the corpus
 
 KNOWN = set(dir(builtins))
-MODULES = {"math", "re", "os", "json", "random", "string", "time", "datetime", "itertools", "functools", "collections", "sys", "operator", "copy"}
 
 
 def functions(line):
@@ -197,11 +196,11 @@ def functions(line):
             for a in node.names:
                 imports[a.asname or a.name] = f"from {node.module} import {a.name}" + (f" as {a.asname}" if a.asname else "")
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith("_") or node.name.startswith("test"):
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list or node.name.startswith(("__", "test")):
             continue
         n = node.end_lineno - node.lineno + 1
         doc = ast.get_docstring(node)
-        if not 3 <= n <= 30 or not doc or len(node.body) < 2:
+        if not 3 <= n <= 30 or not doc or len(node.body) < 2 or "self" in [a.arg for a in node.args.args[:1]]:
             continue
         first = re.split(r"\n\s*\n|(?<=[a-z)`'])\.(?:\s|$)", doc.strip())[0]
         first = re.sub(r"\s+", " ", first).strip().rstrip(".")
@@ -217,13 +216,11 @@ def functions(line):
         need = []
         for f in free:
             imp = imports.get(f)
-            root = imp.split()[1].split(".")[0] if imp else ""
-            if root in MODULES or imp in ("import numpy as np", "import pandas as pd"):
+            if imp and len(imp) < 70:
                 need.append(imp)
             else:
                 break
         else:
-            code = "\n".join(lines[node.lineno - 1:node.end_lineno])
             # keep the docstring short: only its first sentence
             ds = node.body[0]
             body = "\n".join(lines[ds.end_lineno:node.end_lineno])
@@ -254,9 +251,13 @@ def third(v):
 
 def func_pairs(work, limit):
     got, out = [], []
-    with Pool(2) as pool, open(os.path.join(work, "text", "py.jsonl")) as f:
-        for fs in pool.imap(functions, f, chunksize=200):
-            got += fs
+    cache = os.path.join(work, "functions.json")
+    if not os.path.exists(cache):
+        with Pool(2) as pool, open(os.path.join(work, "text", "py.jsonl")) as f:
+            for fs in pool.imap(functions, f, chunksize=200):
+                got += fs
+        json.dump(got, open(cache, "w"))
+    got = json.load(open(cache))
     R.shuffle(got)
     seen = set()
     for g in got:
@@ -268,17 +269,17 @@ def func_pairs(work, limit):
         m = THIRD.match(g["first"])
         r = R.random()
         code = imp + (g["short"] if R.random() < 0.6 else g["bare"])
-        if m and r < 0.62:
+        if m and r < 0.8:
             d = third(m.group(1)) + " " + m.group(2)
             user = request(d, g["name"], g["head"] + "\n    pass") if "\n" not in g["head"] else R.choice(ASK[:4]).format(d=d)
             reply = fence(code) if R.random() < 0.6 else R.choice(INTRO).format(d=d) + "\n\n" + fence(code)
             out.append(chat(user, reply, "func"))
-        elif r < 0.8:
+        if R.random() < 0.6:
             stub = imp + g["head"] + f'\n    """{upper(g["first"])}."""'
             user = R.choice(["Complete this function:\n\n{c}", "Complete the following Python function.\n\n{c}", "Finish this function:\n{c}",
                              "Fill in the body of this function:\n\n{c}"]).format(c=fence(stub))
             out.append(chat(user, fence(imp + g["short"]), "complete"))
-        else:
+        if R.random() < 0.3:
             user = R.choice(["What does this function do?\n\n{c}", "Explain this function.\n\n{c}", "Write a docstring for this function:\n\n{c}",
                              "Describe what this code does:\n\n{c}"]).format(c=fence(imp + g["bare"]))
             if m and "docstring" not in user:
@@ -315,7 +316,7 @@ def passages(work, limit):
 
 
 def main(work):
-    rows = tasks(40000) + talk(1500) + func_pairs(work, 60000) + passages(work, 25000)
+    rows = tasks(50000) + talk(1500) + func_pairs(work, 60000) + passages(work, 25000)
     R.shuffle(rows)
     with open(os.path.join(work, "pairs.jsonl"), "w") as f:
         for r in rows:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from data import KINDS, ROW, TAIL
 from export import export
-from model import Config, Model, head_loss
+from model import HAVE_FLA, Config, Model, head_loss
 from quant import bits_of, fake
 
 MAIN = dict(py=0.50, prose=0.22, c=0.09, js=0.05, rs=0.05, pairs=0.09)
@@ -79,7 +79,7 @@ def orthogonalise(g, steps=5):
 class Optimizer:
     """float32 masters beside the (bfloat16) parameters of the model: Muon for matrices by shape, AdamW for the rest."""
 
-    def __init__(self, model, lr_muon, lr_adam, wd=0.05):
+    def __init__(self, model, lr_muon, lr_adam, wd=0.1):
         self.lr_muon, self.lr_adam, self.wd = lr_muon, lr_adam, wd
         self.named = dict(model.named_parameters())
         self.master = {k: p.detach().float().clone() for k, p in self.named.items()}
@@ -189,6 +189,7 @@ def main():
     ap.add_argument("--steps", type=int, default=0, help="stop after so many steps (timing runs)")
     a = ap.parse_args()
     dev = "cuda" if torch.cuda.is_available() else "cpu"
+    assert dev == "cpu" or HAVE_FLA, "flash-linear-attention is missing"
     torch.manual_seed(1)
     cfg = Config(**(dict(hidden_size=64, intermediate_size=128, num_hidden_layers=4, head_dim=64, linear_key_head_dim=32, linear_value_head_dim=32,
                          linear_num_key_heads=2, linear_num_value_heads=2, layer_types=["linear_attention"] * 3 + ["full_attention"],

@@ -32,11 +32,16 @@ struct weft_mat {
     weft_dtype dtype;
     int bits, group;
     int64_t experts, n, k;
-    /* A row: k plain values; or the codes (4 bits: blocks of 32, byte j = code j | code j + 16 << 4; other widths: a byte each),
-     * then k / group scales, then k / group biases. */
+    /* A row: its values or codes as fields of `field` bits, then k / group scales, then k / group biases. Fields are interleaved so
+     * that kernels need 32-bit lanes only: a block is 16 words, and word w of it holds columns w, w + 16, w + 32, ... of the
+     * block, lowest bits first. Field widths: 32 and 16 plain; codes take 2, 4 or 8 bits. */
+    int field;
     size_t row_bytes, scale_at, bias_at;
     uint8_t *data;
 };
+
+#define BLOCK_BYTES 64
+static inline int block_columns(int field) { return LANES * 32 / field; }
 
 typedef struct kv_layer {
     int n_kv_heads, head_dim, ld; /* ld: ROUND16(head_dim) */
@@ -67,6 +72,7 @@ struct weft_dev {
     weft_pool *pool;
     const weft_kernels *kernels;
     bool dry;
+    int threads;
     weft_arena arena; /* the small objects: bufs, coefs, mats */
     WEFT_VEC(weft_buf *) bufs;
     WEFT_VEC(weft_mat *) mats;
@@ -91,7 +97,8 @@ struct weft_dev {
     int *expert_rows, *expert_start;
 
     const weft_step *step;
-    int *row_span; /* [max_rows]: the span of a row */
+    int *row_span;     /* [max_rows]: the span of a row */
+    int *slot_writer;  /* [n_slots]: 1 + the span that writes a slot in this step; 0: none */
     weft_status status;
     weft_error error; /* the step's first */
 };

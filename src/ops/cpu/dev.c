@@ -45,6 +45,7 @@ weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_er
         weft_dev_close(d);
         return s;
     }
+    d->threads = d->pool ? weft_pool_threads(d->pool) : config->threads ? config->threads : weft_cpu_count();
     *dev = d;
     return WEFT_OK;
 }
@@ -68,7 +69,7 @@ void weft_dev_close(weft_dev *d) {
 }
 
 const char *weft_dev_isa(const weft_dev *d) { return d->kernels->name; }
-int weft_dev_threads(const weft_dev *d) { return weft_pool_threads(d->pool); }
+int weft_dev_threads(const weft_dev *d) { return d->threads; }
 void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) { *m = d->memory; }
 
 /* ---- registering ----------------------------------------------------------------------------------------------------------------- */
@@ -154,8 +155,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     if (panel < (uint64_t)taps * (uint64_t)channels) panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
     if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
     d->panel_floats = (panel + 15) & ~(size_t)15;
-    int workers = d->pool ? weft_pool_threads(d->pool) : weft_cpu_count();
-    d->panel = take_floats(c, d->panel_floats * (uint64_t)workers);
+    d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
 
     d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
     d->zeros = take_floats(c, (uint64_t)channels);
@@ -170,6 +170,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         d->expert_start = take(c, (uint64_t)d->max_experts + 1, sizeof(int));
     }
     d->row_span = take(c, rows, sizeof(int));
+    d->slot_writer = take(c, (uint64_t)d->plan.n_slots, sizeof(int));
 }
 
 static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
@@ -246,9 +247,11 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
 static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
     const weft_plan *p = &d->plan;
     if (s->row != row || s->certain < 0 || s->speculative < 0 || s->pos < 0) return "rows";
+    if ((int64_t)row + s->certain + s->speculative > d->step->n_rows) return "more rows than the step";
     if (s->speculative > p->max_draft || s->replay < 0 || s->replay > p->max_draft) return "draft rows";
     if (s->slot_read < -1 || s->slot_read >= p->n_slots || s->slot_write < 0 || s->slot_write >= p->n_slots) return "slot";
     if (s->slot_read < 0 && (s->replay || s->pos)) return "a start that is not at 0";
+    if (s->replay > s->pos) return "more rows to replay than there were";
     if (s->journal < 0 || s->journal > 1) return "journal half";
     if ((int64_t)s->n_pages * WEFT_PAGE_ROWS < (int64_t)s->pos + s->certain + s->speculative) return "page table too short";
     for (int i = 0; i < s->n_pages; i++)
@@ -261,26 +264,50 @@ static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
     return NULL;
 }
 
+/* Spans run in any order and at the same time: a slot has one writer, and only that span may read it, to go on in place. */
+static const char *slot_fault(const weft_dev *d, int *culprit) {
+    const weft_step *step = d->step;
+    int *writer = d->slot_writer;
+    memset(writer, 0, (size_t)d->plan.n_slots * sizeof *writer);
+    for (int i = 0; i < step->n_spans; i++) {
+        const weft_span *s = &step->spans[i];
+        *culprit = i;
+        if (writer[s->slot_write]) return "a slot that is written twice";
+        writer[s->slot_write] = i + 1;
+        for (int k = 0; k < s->n_snapshots; k++) {
+            if (writer[s->snapshot_slot[k]]) return "a slot that is written twice";
+            writer[s->snapshot_slot[k]] = i + 1;
+        }
+    }
+    for (int i = 0; i < step->n_spans; i++) {
+        const weft_span *s = &step->spans[i];
+        *culprit = i;
+        if (s->slot_read >= 0 && s->slot_read != s->slot_write && writer[s->slot_read]) return "a slot that is read while it is written";
+    }
+    return NULL;
+}
+
 void weft_begin(weft_dev *d, const weft_step *step) {
     d->step = step;
     d->status = WEFT_OK;
     d->rope_freq = NULL;
-    if (step->n_rows > d->plan.max_rows || step->n_spans > d->plan.max_spans) {
+    if (step->n_rows < 0 || step->n_rows > d->plan.max_rows || step->n_spans < 0 || step->n_spans > d->plan.max_spans) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "a step of %d rows in %d spans is over the plan's %d and %d", step->n_rows,
                               step->n_spans, d->plan.max_rows, d->plan.max_spans);
         return;
     }
-    int row = 0;
-    for (int i = 0; i < step->n_spans; i++) {
+    const char *fault = NULL;
+    int row = 0, i = 0;
+    for (; i < step->n_spans && !fault; i++) {
         const weft_span *s = &step->spans[i];
-        const char *fault = span_fault(d, s, row);
-        if (!fault && row + s->certain + s->speculative > step->n_rows) fault = "more rows than the step";
-        if (fault) {
-            d->status = weft_fail(&d->error, WEFT_EINVAL, "span %d of the step is impossible: %s", i, fault);
-            return;
-        }
-        for (int j = 0; j < s->certain + s->speculative; j++) d->row_span[row++] = i;
+        fault = span_fault(d, s, row);
+        if (!fault)
+            for (int end = row + s->certain + s->speculative; row < end; row++) d->row_span[row] = i;
     }
+    i--;
+    if (!fault && row != step->n_rows) fault = "the step has more rows than its spans";
+    if (!fault) fault = slot_fault(d, &i);
+    if (fault) d->status = weft_fail(&d->error, WEFT_EINVAL, "span %d of the step is impossible: %s", i, fault);
 }
 
 weft_status weft_end(weft_dev *d, weft_error *e) {
@@ -374,16 +401,27 @@ static void fill_page(weft_dev *d, size_t page, float x) {
 void weft_page_clear(weft_dev *d, int page) { fill_page(d, (size_t)page, 0.0f); }
 void weft_page_poison(weft_dev *d, int page) { fill_page(d, (size_t)page, __builtin_nanf("")); }
 
+static void fill_nan(float *v, size_t at, size_t n) {
+    for (size_t i = 0; i < n; i++) v[at * n + i] = __builtin_nanf("");
+}
+/* The journal too. Padding of carries and journal rows stays zero, as nothing writes it again. */
 void weft_slot_poison(weft_dev *d, int slot) {
-    const float nan = __builtin_nanf("");
-    size_t s = (size_t)slot;
+    size_t s = (size_t)slot, journal = 2 * (size_t)d->plan.max_draft;
     for (size_t i = 0; i < d->gdn.n; i++) {
         gdn_layer *l = &d->gdn.v[i];
-        size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * LANES;
-        size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld;
-        for (size_t j = 0; j < state; j++) l->state[s * state + j] = nan;
-        for (size_t j = 0; j < window; j++) l->window[s * window + j] = nan;
+        size_t columns = (size_t)l->shape.n_v_heads * (size_t)l->blocks;
+        fill_nan(l->state, s, columns * (size_t)l->shape.k_dim * LANES);
+        fill_nan(l->window, s, (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld);
+        fill_nan(l->journal_in, s, journal * (size_t)l->channels_ld);
+        fill_nan(l->journal_a, s, journal * (size_t)l->shape.n_v_heads);
+        fill_nan(l->journal_k, s, journal * (size_t)l->shape.n_k_heads * (size_t)l->shape.k_dim);
+        fill_nan(l->journal_d, s, journal * columns * LANES);
     }
-    for (size_t i = 0; i < d->carries.n; i++)
-        for (int j = 0; j < d->carries.v[i].ld; j++) d->carries.v[i].row[s * (size_t)d->carries.v[i].ld + (size_t)j] = nan;
+    for (size_t i = 0; i < d->carries.n; i++) {
+        carry *c = &d->carries.v[i];
+        for (size_t r = 0; r <= journal; r++) {
+            float *row = r < journal ? c->journal + (s * journal + r) * (size_t)c->ld : c->row + s * (size_t)c->ld;
+            for (int j = 0; j < c->cols; j++) row[j] = __builtin_nanf("");
+        }
+    }
 }

@@ -30,8 +30,7 @@ typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
 typedef float vf8 __attribute__((vector_size(32)));
 typedef float vf4 __attribute__((vector_size(16)));
-typedef uint16_t vu16 __attribute__((vector_size(32)));
-typedef uint8_t vu8 __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(64))); /* also for sums that may wrap in lanes that a select drops */
 
 INLINE vf load(const float *p) {
     vf x;
@@ -73,12 +72,12 @@ INLINE vf min2(vf a, vf b) { return select(a < b, a, b); }
 /* ---- elementary functions ------------------------------------------------------------------------------------------------------ */
 
 /* exp: x = n ln 2 + r, Taylor to r^7 (relative error 5e-9 at |r| = ln 2 / 2, below rounding). Below -87.3 the result is 0, above
- * 88.7 it stays at exp(88.7): gates divide by 1 + exp, so that both ends behave. NaN stays NaN. */
+ * 88.7 it is infinity: gates divide by 1 + exp, so that both ends behave. NaN stays NaN. */
 INLINE vf vexp(vf x) {
     vf hi = min2(x, splat(88.7f));
     vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
     vf t = hi * splat(1.44269504089f) + magic;
-    vi n = (vi)t - (vi)magic;
+    vu n = (vu)t - (vu)magic;
     vf nf = t - magic;
     vf r = (hi - nf * splat(0.693359375f)) - nf * splat(-2.12194440e-4f);
     vf p = splat(1.0f / 5040);
@@ -89,14 +88,15 @@ INLINE vf vexp(vf x) {
     p = p * r + splat(0.5f);
     p = p * r + splat(1.0f);
     p = p * r + splat(1.0f);
-    vf y = (vf)((vi)p + (n << 23));
+    vf y = (vf)((vu)p + (n << 23));
     y = select(x < splat(-87.3f), splat(0.0f), y);
+    y = select(x > splat(88.7f), splat(__builtin_inff()), y);
     return select(x == x, y, x);
 }
 /* log of a normal x > 0: odd series in s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)). */
 INLINE vf vlog(vf x) {
-    vi u = (vi)x - 0x3f3504f3;
-    vi e = u >> 23;
+    vu u = (vu)x - 0x3f3504f3;
+    vi e = (vi)u >> 23;
     vf m = (vf)((u & 0x007fffff) + 0x3f3504f3);
     vf s = (m - splat(1.0f)) / (m + splat(1.0f)), s2 = s * s;
     vf p = splat(1.0f / 9);
@@ -119,71 +119,75 @@ INLINE vf vsoftplus(vf x) {
 
 /* ---- weights --------------------------------------------------------------------------------------------------------------------- */
 
-INLINE vf from_bf16(vu16 h) { return (vf)(__builtin_convertvector(h, vi) << 16); }
-/* f16: normals by moving the exponent, subnormals as mantissa * 2^-24 (never a float32 denormal, which would be flushed). */
-INLINE vf from_f16(vu16 h) {
-    vi x = __builtin_convertvector(h, vi);
-    vi sign = (x & 0x8000) << 16, exponent = x & 0x7c00, mantissa = x & 0x3ff;
-    vf normal = (vf)(((x & 0x7fff) << 13) + (112 << 23));
-    vf special = (vf)(((x & 0x7fff) << 13) + (224 << 23));
-    vf tiny = __builtin_convertvector(mantissa, vf) * splat(5.9604644775390625e-8f);
+/* f16 in the low half of each lane. Normals by moving the exponent, subnormals as mantissa * 2^-24 (never through a float32
+ * denormal, which would be flushed). */
+INLINE vf from_f16(vu x) {
+    vi h = (vi)x;
+    vi exponent = h & 0x7c00;
+    vf normal = (vf)(((h & 0x7fff) << 13) + (112 << 23));
+    vf special = (vf)(((h & 0x7fff) << 13) + (224 << 23));
+    vf tiny = __builtin_convertvector(h & 0x3ff, vf) * splat(5.9604644775390625e-8f);
     vf y = select(exponent == 0x7c00, special, normal);
     y = select(exponent == 0, tiny, y);
-    return (vf)((vi)y | sign);
+    return (vf)((vi)y | ((h & 0x8000) << 16));
 }
-INLINE vu16 load_u16(const uint8_t *p, int n) {
-    vu16 h = {0};
-    memcpy(&h, p, (size_t)n * 2);
-    return h;
+INLINE vu load_words(const uint8_t *p) {
+    vu x;
+    memcpy(&x, p, sizeof x);
+    return x;
 }
-INLINE float scalar(weft_dtype t, const uint8_t *p, int i) {
+INLINE vf stored(weft_dtype t, const uint8_t *p, int i) { /* scale or bias i in all lanes */
     if (t == WEFT_F32) {
-        float f;
-        memcpy(&f, p + (size_t)i * 4, 4);
-        return f;
+        float x;
+        memcpy(&x, p + (size_t)i * 4, 4);
+        return splat(x);
     }
-    vu16 h = load_u16(p + (size_t)i * 2, 1);
-    return t == WEFT_BF16 ? from_bf16(h)[0] : from_f16(h)[0];
-}
-INLINE vf codes(const uint8_t *p) {
-    vu8 b;
-    memcpy(&b, p, sizeof b);
-    return __builtin_convertvector(__builtin_convertvector(b, vi), vf);
+    uint16_t h;
+    memcpy(&h, p + (size_t)i * 2, 2);
+    vu x = (vu){0} + h;
+    return t == WEFT_BF16 ? (vf)(x << 16) : from_f16(x);
 }
 
+/* The j-th field of `field` bits of each word, as float32: a 16-bit value, or a code. */
+INLINE vf value16(weft_dtype t, vu w, int j) {
+    if (t == WEFT_BF16) return (vf)(j ? w & 0xffff0000u : w << 16);
+    return from_f16(j ? w >> 16 : w & 0xffffu);
+}
+INLINE void unpack_codes(float *dst, const weft_mat *w, const uint8_t *p, const int field) {
+    const uint8_t *sp = p + w->scale_at, *bp = p + w->bias_at;
+    int k = (int)w->k, columns = LANES * 32 / field;
+    vf s = splat(0), b = s;
+    for (int c = 0; c < k; c += columns) {
+        vu words = load_words(p + (size_t)(c / columns) * BLOCK_BYTES);
+#pragma GCC unroll 16
+        for (int j = 0; j < 32 / field; j++) {
+            int at = c + j * LANES;
+            if (at >= k) break;
+            if (at % w->group == 0) {
+                s = stored(w->dtype, sp, at / w->group);
+                b = stored(w->dtype, bp, at / w->group);
+            }
+            vi code = (vi)(words >> (unsigned)(j * field) & ((1u << field) - 1));
+            store(dst + at, __builtin_convertvector(code, vf) * s + b);
+        }
+    }
+}
 static void unpack(float *dst, const weft_mat *w, int64_t row) {
     const uint8_t *p = w->data + (size_t)row * w->row_bytes;
-    int k = (int)w->k;
-    if (w->bits == 0) {
-        for (int i = 0; i < k; i += LANES) {
-            int n = k - i < LANES ? k - i : LANES;
-            vf x;
-            if (w->dtype == WEFT_F32) {
-                float t[LANES] = {0};
-                memcpy(t, p + (size_t)i * 4, (size_t)n * 4);
-                x = load(t);
-            } else if (w->dtype == WEFT_BF16)
-                x = from_bf16(n == LANES ? load_u16(p + (size_t)i * 2, LANES) : load_u16(p + (size_t)i * 2, n));
-            else
-                x = from_f16(n == LANES ? load_u16(p + (size_t)i * 2, LANES) : load_u16(p + (size_t)i * 2, n));
-            store(dst + i, x);
+    int k = (int)w->k; /* what lies between k and the block's end is zero in memory and 0.0 as a value */
+    switch (w->field) {
+    case 2: unpack_codes(dst, w, p, 2); break;
+    case 4: unpack_codes(dst, w, p, 4); break;
+    case 8: unpack_codes(dst, w, p, 8); break;
+    case 16:
+        for (int c = 0; c < k; c += 2 * LANES) {
+            vu words = load_words(p + (size_t)c * 2);
+            store(dst + c, value16(w->dtype, words, 0));
+            if (c + LANES < k) store(dst + c + LANES, value16(w->dtype, words, 1));
         }
-        return;
-    }
-    const uint8_t *sp = p + w->scale_at, *bp = p + w->bias_at;
-    for (int g = 0; g < k / w->group; g++) {
-        vf s = splat(scalar(w->dtype, sp, g)), b = splat(scalar(w->dtype, bp, g));
-        float *y = dst + g * w->group;
-        if (w->bits == 4)
-            for (int i = 0; i < w->group; i += 32) {
-                vu8 c;
-                memcpy(&c, p + (size_t)(g * w->group + i) / 2, sizeof c);
-                vi ci = __builtin_convertvector(c, vi);
-                store(y + i, __builtin_convertvector(ci & 15, vf) * s + b);
-                store(y + i + LANES, __builtin_convertvector(ci >> 4, vf) * s + b);
-            }
-        else
-            for (int i = 0; i < w->group; i += LANES) store(y + i, codes(p + g * w->group + i) * s + b);
+        break;
+    default:
+        for (int c = 0; c < k; c += LANES) store(dst + c, (vf)load_words(p + (size_t)c * 4));
     }
 }
 

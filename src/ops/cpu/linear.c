@@ -10,18 +10,32 @@
 
 /* ---- packing ----------------------------------------------------------------------------------------------------------------------- */
 
-static void pack_nibbles(uint8_t *dst, const uint8_t *codes, int64_t k) {
-    for (int64_t i = 0; i < k; i += 32)
-        for (int j = 0; j < 16; j++) *dst++ = (uint8_t)(codes[i + j] | codes[i + j + 16] << 4);
+#define MAX_K (1 << 28) /* columns are counted in ints */
+
+static int field_bits(const weft_mat *m) {
+    return m->bits == 0 ? (int)weft_dtype_size(m->dtype) * 8 : m->bits <= 2 ? 2 : m->bits <= 4 ? 4 : 8;
+}
+
+/* k values of `size` bytes (codes: 1) into the fields of a zeroed row. */
+static void interleave(uint8_t *row, const uint8_t *values, int64_t k, size_t size, int field) {
+    int64_t columns = block_columns(field);
+    for (int64_t c = 0; c < k; c++) {
+        uint32_t x = 0, word;
+        uint8_t *at = row + c / columns * BLOCK_BYTES + c % LANES * 4;
+        for (size_t i = 0; i < size; i++) x |= (uint32_t)values[(size_t)c * size + i] << 8 * i; /* files are little-endian */
+        memcpy(&word, at, sizeof word);
+        word |= x << (c % columns / LANES * field);
+        memcpy(at, &word, sizeof word);
+    }
 }
 
 static weft_status pack(weft_mat *m, const weft_mat_desc *desc, uint8_t *line, weft_error *e) {
+    size_t size = m->bits ? 1 : weft_dtype_size(m->dtype);
     for (int64_t x = 0; x < m->experts; x++)
         for (int64_t r = 0; r < m->n; r++) {
             uint8_t *row = m->data + (size_t)(x * m->n + r) * m->row_bytes;
-            uint8_t *values = m->bits == 4 ? line : row;
-            WEFT_TRY(desc->read(desc->ctx, x, r, values, row + m->scale_at, row + m->bias_at, e));
-            if (m->bits == 4) pack_nibbles(row, line, m->k);
+            WEFT_TRY(desc->read(desc->ctx, x, r, line, row + m->scale_at, row + m->bias_at, e));
+            interleave(row, line, m->k, size, m->field);
         }
     return WEFT_OK;
 }
@@ -29,11 +43,15 @@ static weft_status pack(weft_mat *m, const weft_mat_desc *desc, uint8_t *line, w
 weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat, weft_error *e) {
     if (desc->dtype != WEFT_F32 && desc->dtype != WEFT_F16 && desc->dtype != WEFT_BF16)
         return weft_fail(e, WEFT_ESUPPORT, "%s: weights of type %s are not supported", desc->name, weft_dtype_name(desc->dtype));
+    if (desc->experts < 1 || desc->n < 1 || desc->k < 1 || desc->k > MAX_K || (desc->bits && desc->k % desc->group))
+        return weft_fail(e, WEFT_EINVAL, "%s: %lld x %lld x %lld in groups of %d", desc->name, (long long)desc->experts,
+                         (long long)desc->n, (long long)desc->k, desc->group);
     weft_mat *m = weft_arena_get(&d->arena, 1, sizeof *m);
     if (!m || !weft_vec_push(&d->mats, m)) return weft_fail_oom(e, desc->name);
     *m = (weft_mat){.dtype = desc->dtype, .bits = desc->bits, .group = desc->group, .experts = desc->experts, .n = desc->n, .k = desc->k};
     size_t size = weft_dtype_size(desc->dtype), groups = desc->bits ? (size_t)(desc->k / desc->group) * size : 0;
-    m->scale_at = desc->bits == 0 ? (size_t)desc->k * size : desc->bits == 4 ? (size_t)desc->k / 2 : (size_t)desc->k;
+    m->field = field_bits(m);
+    m->scale_at = (size_t)((desc->k + block_columns(m->field) - 1) / block_columns(m->field)) * BLOCK_BYTES;
     m->bias_at = m->scale_at + groups;
     m->row_bytes = m->bias_at + groups;
     size_t bytes;
@@ -46,7 +64,7 @@ weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat
     if (d->dry) return WEFT_OK;
 
     m->data = weft_alloc_aligned(bytes);
-    uint8_t *line = weft_calloc((size_t)m->k, 1);
+    uint8_t *line = weft_calloc((size_t)m->k, m->bits ? 1 : size);
     weft_status s = m->data && line ? pack(m, desc, line, e) : weft_fail_oom(e, desc->name);
     weft_free(line);
     return s;
@@ -101,11 +119,16 @@ static void linear_piece(void *ctx, int piece, int worker) {
     product_rows(j->d, j->y[i], j->w[i], (int64_t)piece * PANEL_OUTS, j->x, j->rows, j->n_rows, panel_of(j->d, worker));
 }
 
+/* Products run over whole vectors; another phase may have left NaN behind the columns. */
+static void clear_padding(const weft_dev *d, const weft_buf *x) {
+    if (x->cols % LANES)
+        for (int r = 0; r < d->step->n_rows; r++)
+            memset(buf_row(x, r) + x->cols, 0, (size_t)(x->ld - x->cols) * sizeof(float));
+}
+
 static void run_linear(linear_job *j) {
     int pieces = 0;
-    if (j->x->cols % LANES) /* products run over whole vectors; another phase may have left NaN behind the columns */
-        for (int r = 0; r < j->d->step->n_rows; r++)
-            memset(buf_row(j->x, r) + j->x->cols, 0, (size_t)(j->x->ld - j->x->cols) * sizeof(float));
+    clear_padding(j->d, j->x);
     for (int i = 0; i < j->n; i++) pieces += panels(j->w[i]);
     if (j->n_rows) weft_pool_run(j->d->pool, pieces, linear_piece, j);
 }
@@ -117,7 +140,12 @@ void weft_linear(weft_dev *d, weft_buf *const *y, const weft_mat *const *w, int 
 
 void weft_logits(weft_dev *d, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n) {
     if (d->status != WEFT_OK) return;
-    run_linear(&(linear_job){.d = d, .y = &y, .w = &head, .n = 1, .x = x, .rows = rows, .n_rows = n});
+    bool fits = n >= 0 && n <= y->rows;
+    for (int i = 0; i < n && fits; i++) fits = rows[i] >= 0 && rows[i] < d->step->n_rows;
+    if (fits)
+        run_linear(&(linear_job){.d = d, .y = &y, .w = &head, .n = 1, .x = x, .rows = rows, .n_rows = n});
+    else
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "logits of %d rows, or of a row that the step does not have", n);
 }
 
 void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table) {
@@ -249,6 +277,7 @@ void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *i
                 d->status = weft_fail(&d->error, WEFT_ENUMERIC, "the model produced NaN in an expert router");
                 return;
             }
+    clear_padding(d, x);
     list_pairs(d, ids, (int)gate_up->experts);
     weft_pool_run(d->pool, (int)gate_up->experts * panels(gate_up), gate_up_piece, &j);
     weft_pool_run(d->pool, n * j.top_k, expert_glu_piece, &j);

@@ -147,8 +147,10 @@ void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
         float *keep = c->row + (size_t)s->slot_write * ld;
         if (s->certain)
             memcpy(keep, buf_row(hidden, s->row + s->certain - 1), bytes);
-        else if (before && before != keep)
-            memmove(keep, before, bytes);
+        else if (!before)
+            memset(keep, 0, bytes);
+        else if (before != keep)
+            memcpy(keep, before, bytes);
         for (int r = 0; r < s->speculative; r++)
             memcpy(c->journal + journal_index(d, s->slot_write, s->journal, r) * ld, buf_row(hidden, s->row + s->certain + r), bytes);
         for (int k = 0; k < s->n_snapshots; k++)

@@ -1,0 +1,258 @@
+/* test_format_model_dir.c: one tiny network published in all the ways that publishers have, and folders that are none. */
+#include "format_files.h"
+
+#include "format/model_dir.h"
+
+enum { HIDDEN = 64, VOCAB = 320, CHANNELS = 128 };
+static uint16_t zeros[VOCAB * HIDDEN], ones[HIDDEN];
+
+typedef struct made { /* what to write; NULL or false: leave it out */
+    const char *trunk, *head, *mtp;
+    bool converted; /* convolutions as MLX stores them */
+    bool no_conv, no_mtp_norm;
+    const uint16_t *mtp_norm; /* input_layernorm of the drafter's layer */
+    const char *mtp_file, *mtp_head;
+} made;
+
+static void write_model(const made *m) {
+    static char names[8][100];
+    weft_tensor t[8], side[8];
+    size_t n = 0, s = 0, k = 0;
+#define NAME(prefix, rest) (snprintf(names[k], sizeof names[k], "%s%s", prefix, rest), names[k++])
+    t[n++] = tensor(NAME(m->trunk, "embed_tokens.weight"), WEFT_BF16, 2, VOCAB, HIDDEN, 0, zeros);
+    if (m->head) t[n++] = tensor(NAME(m->head, ".weight"), WEFT_BF16, 2, VOCAB, HIDDEN, 0, zeros);
+    if (!m->no_conv)
+        t[n++] = tensor(NAME(m->trunk, "layers.0.linear_attn.conv1d.weight"), WEFT_BF16, 3, CHANNELS, m->converted ? 4 : 1,
+                        m->converted ? 1 : 4, zeros);
+    if (m->mtp) {
+        side[s++] = tensor(NAME(m->mtp, "fc.weight"), WEFT_BF16, 2, HIDDEN, 2 * HIDDEN, 0, zeros);
+        if (!m->no_mtp_norm)
+            side[s++] = tensor(NAME(m->mtp, "layers.0.input_layernorm.weight"), WEFT_BF16, 1, HIDDEN, 0, 0,
+                               m->mtp_norm ? m->mtp_norm : zeros);
+        if (m->mtp_head) side[s++] = tensor(NAME(m->mtp, m->mtp_head), WEFT_BF16, 2, VOCAB, HIDDEN, 0, zeros);
+        if (m->mtp_file)
+            put_tensors(m->mtp_file, side, s, NULL);
+        else
+            for (size_t i = 0; i < s; i++) t[n++] = side[i];
+    }
+    put_tensors("model.safetensors", t, n, m->converted ? (const char *const[]){"format", "mlx", NULL} : NULL);
+    put_text("config.json", tiny_config);
+}
+
+static weft_model_dir good(const char *path) {
+    weft_model_dir d;
+    weft_error e;
+    if (weft_model_dir_open(&d, path, &e) != WEFT_OK) fail_msg("%s", e.text);
+    return d;
+}
+
+static int values(void **state) {
+    for (int i = 0; i < HIDDEN; i++) ones[i] = i % 2 ? 0x3f80 : 0x3f40; /* 1, 0.75 */
+    return scratch_clear(state);
+}
+
+static void test_prefixes(void **state) {
+    (void)state;
+    static const made ways[] = {
+        {.trunk = "model.", .head = "lm_head", .mtp = "mtp."},
+        {.trunk = "model.language_model.", .head = "lm_head", .mtp = "mtp."},
+        {.trunk = "language_model.model.", .head = "language_model.lm_head", .mtp = "language_model.mtp.", .converted = true},
+        {.trunk = "language_model.model.",
+         .head = "language_model.lm_head",
+         .mtp = "mtp.",
+         .converted = true,
+         .mtp_file = "mtp.safetensors"},
+        {.trunk = "language_model.model.",
+         .head = "language_model.lm_head",
+         .mtp = "",
+         .converted = true,
+         .mtp_file = "mtp.safetensors"},
+        {.trunk = "model.", .converted = true},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        scratch_empty();
+        write_model(&ways[i]);
+        weft_model_dir d = good(scratch);
+        assert_string_equal(d.path, scratch);
+        assert_int_equal(d.config.hidden_size, HIDDEN);
+        assert_string_equal(d.trunk, ways[i].trunk);
+        assert_int_equal(d.converted, ways[i].converted);
+        if (ways[i].head)
+            assert_string_equal(d.head, ways[i].head);
+        else
+            assert_null(d.head); /* no tensor: the embedding is the head */
+        if (ways[i].mtp)
+            assert_string_equal(d.mtp, ways[i].mtp);
+        else
+            assert_null(d.mtp); /* announced by the config, dropped by the converter */
+        assert_null(d.mtp_head);
+        assert_false(d.mtp_converted);
+        weft_model_dir_close(&d);
+        weft_model_dir_close(&d);
+    }
+}
+
+/* A drafter whose norm gains are read in the other convention drafts nothing that is accepted, without any error. */
+static void test_norm_convention_of_the_drafter(void **state) {
+    (void)state;
+    static const struct {
+        bool converted;
+        const uint16_t *norm;
+        bool mtp_converted;
+    } cases[] = {
+        {false, zeros, false},
+        {false, ones, false}, /* a raw trunk's head is raw, whatever its norms look like */
+        {true, zeros, false},
+        {true, ones, true},
+    };
+    for (size_t i = 0; i < 4; i++) {
+        write_model(&(made){
+            .trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = cases[i].converted, .mtp_norm = cases[i].norm});
+        weft_model_dir d = good(scratch);
+        assert_int_equal(d.converted, cases[i].converted);
+        assert_int_equal(d.mtp_converted, cases[i].mtp_converted);
+        weft_model_dir_close(&d);
+    }
+    uint16_t nan[HIDDEN] = {[5] = 0x7fc0};
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = true, .mtp_norm = nan});
+    weft_model_dir d;
+    weft_error e;
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'mtp.layers.0.input_layernorm.weight' holds NaN");
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = true, .no_mtp_norm = true});
+    d = good(scratch);
+    assert_true(d.mtp_converted);
+    weft_model_dir_close(&d);
+}
+
+static void test_heads(void **state) {
+    (void)state;
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .mtp_head = "lm_head.weight"});
+    weft_model_dir d = good(scratch);
+    assert_string_equal(d.head, "lm_head");
+    assert_string_equal(d.mtp_head, "mtp.lm_head");
+    weft_model_dir_close(&d);
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .mtp_head = "shared_head.head.weight"});
+    d = good(scratch);
+    assert_string_equal(d.mtp_head, "mtp.shared_head.head");
+    weft_model_dir_close(&d);
+
+    char *tied = swap(tiny_config, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    put_text("config.json", tied); /* the flag wins over a copy in the file */
+    d = good(scratch);
+    assert_null(d.head);
+    weft_model_dir_close(&d);
+    free(tied);
+
+    char *none = swap(tiny_config, "\"mtp_num_hidden_layers\": 1", "\"mtp_num_hidden_layers\": 0");
+    put_text("config.json", none);
+    d = good(scratch);
+    assert_null(d.mtp);
+    weft_model_dir_close(&d);
+    free(none);
+
+    char *full = swap(tiny_config, "\"linear_attention\", \"linear_attention\", \"linear_attention\"",
+                      "\"full_attention\", \"full_attention\", \"full_attention\"");
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .converted = true});
+    put_text("config.json", full); /* no convolution to judge by: the file says who wrote it */
+    d = good(scratch);
+    assert_true(d.converted);
+    weft_model_dir_close(&d);
+    free(full);
+}
+
+static void test_paths(void **state) {
+    (void)state;
+    write_model(&(made){.trunk = "model.", .head = "lm_head"});
+    char path[300];
+    static const char *const ends[] = {"/", "///", "/config.json", "/model.safetensors"};
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", scratch, ends[i]);
+        weft_model_dir d = good(path);
+        assert_string_equal(d.path, scratch);
+        weft_model_dir_close(&d);
+    }
+    char back[1000];
+    assert_non_null(getcwd(back, sizeof back));
+    assert_int_equal(chdir(scratch), 0);
+    weft_model_dir d = good("config.json");
+    assert_string_equal(d.path, ".");
+    weft_model_dir_close(&d);
+    assert_int_equal(chdir(back), 0);
+}
+
+static void test_no_model(void **state) {
+    (void)state;
+    weft_model_dir d;
+    weft_error e;
+    assert_says(weft_model_dir_open(&d, at("nowhere"), &e), &e, WEFT_EINVAL, "nowhere: there is no such file or folder");
+    assert_null(d.path);
+    assert_says(weft_model_dir_open(&d, "", &e), &e, WEFT_EINVAL, "there is no such file or folder");
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EINVAL,
+                "is not a model folder: no config.json in it; expected a Hugging Face model folder");
+    assert_says(weft_model_dir_open(&d, "/", &e), &e, WEFT_EINVAL, "/ is not a model folder");
+    put_text("m.gguf", "GGUF");
+    assert_says(weft_model_dir_open(&d, at("m.gguf"), &e), &e, WEFT_ESUPPORT, "GGUF files are not supported yet");
+    put_text("config.json", tiny_config);
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_ESUPPORT,
+                "only GGUF files; these are not supported yet, safetensors are");
+    scratch_empty();
+    put_text("config.json", "{\"model_type\": \"llama\"}");
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_ESUPPORT, "model_type 'llama' is not supported yet");
+    put_text("config.json", tiny_config);
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "no .safetensors file in it");
+    put_tensors("model.safetensors", NULL, 0, NULL);
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'model.embed_tokens.weight' is missing");
+    write_model(&(made){.trunk = "model.", .no_conv = true});
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'model.layers.0.linear_attn.conv1d.weight' is missing");
+    char *other = swap(tiny_config, "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 3");
+    write_model(&(made){.trunk = "model."});
+    put_text("config.json", other);
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT,
+                "is [128, 1, 4]; expected [channels, 1, 3] or [channels, 3, 1]");
+    free(other);
+}
+
+static void test_cache_folder(void **state) {
+    (void)state;
+    char path[300];
+    snprintf(path, sizeof path, "mkdir -p '%s/snapshots'", scratch);
+    assert_int_equal(system(path), 0);
+    weft_model_dir d;
+    weft_error e;
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EINVAL,
+                "is a folder of the Hugging Face cache; give one of the folders under its snapshots/");
+    snprintf(path, sizeof path, "%s/snapshots", scratch);
+    assert_int_equal(rmdir(path), 0);
+}
+
+static void test_every_allocation_may_fail(void **state) {
+    (void)state;
+    write_model(&(made){
+        .trunk = "language_model.model.", .mtp = "mtp.", .converted = true, .mtp_file = "mtp.safetensors", .mtp_norm = ones});
+    uint64_t n = 1;
+    for (;; n++) {
+        weft_model_dir d;
+        weft_error e;
+        weft_alloc_fail_at(n);
+        weft_status st = weft_model_dir_open(&d, scratch, &e);
+        weft_alloc_fail_at(0);
+        weft_model_dir_close(&d);
+        if (st == WEFT_OK) break;
+        assert_int_equal(st, e.code);
+        if (st != WEFT_ENOMEM) fail_msg("allocation %d: %s", (int)n, e.text);
+    }
+    assert_true(n > 15);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_prefixes, values),
+        cmocka_unit_test_setup(test_norm_convention_of_the_drafter, values),
+        cmocka_unit_test_setup(test_heads, values),
+        cmocka_unit_test_setup(test_paths, values),
+        cmocka_unit_test_setup(test_no_model, values),
+        cmocka_unit_test_setup(test_cache_folder, values),
+        cmocka_unit_test_setup(test_every_allocation_may_fail, values),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
