@@ -101,7 +101,7 @@ def chat(text):
 def text_of(ids):
     """The bytes of ids of our tokenizer, control tokens left out."""
     merged = {256: b"he", 257: b"ll", 258: b"hell", 259: b"hello", 260: b" w", THINK: b"<think>", THINK + 1: b"</think>"}
-    return b"".join(b"" if i in (ENDOFTEXT, IM_START, IM_END) else merged.get(i) or bytes([i]) for i in ids)
+    return b"".join(bytes([i]) if i < 256 else merged.get(i, b"") for i in ids)
 
 
 def prompts(model):
@@ -297,14 +297,16 @@ def closed_pipe(what, args):
 
 
 def interrupt(what, args, whole):
-    """Reads the first bytes of the answer, interrupts it, and checks what came: (text, statistics)."""
+    """Reads the answer's beginning as it comes, interrupts it, and checks the rest: text and statistics. The whole answer is shorter
+    than two of stdio's buffers, so that three pieces come only from a program that writes each token at once."""
     process = suite.start(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    first = os.read(process.stdout.fileno(), 65536)
+    pieces = [os.read(process.stdout.fileno(), 65536) for _ in range(3)]
     running = process.poll() is None
     process.send_signal(signal.SIGINT)
     rest, err = process.communicate(timeout=120)
+    first = b"".join(pieces)
     text, err = first + rest, err.decode()
-    check(first and running, f"{what}: text comes before the end", first[:60])
+    check(all(pieces) and running, f"{what}: text comes while it is made", [len(piece) for piece in pieces])
     check(process.returncode == 0, f"{what}: an interrupt is a normal end", f"exit {process.returncode}, {harness.shorten(err)}")
     check("\nanswer " in err and "\nprompt " in err and "weft:" not in err, f"{what}: an interrupt prints the statistics", err)
     if whole is not None:
@@ -330,9 +332,9 @@ def interrupt_ids(model):
 
 
 def streams(model):
-    long = ["run", model, "abc", "--max-tokens", "4000", "--ignore-end", "--depth", "0"]
+    long = ["run", model, "abc", "--max-tokens", "4000", "--ignore-end"]
     closed_pipe("run", long)
-    interrupt("run", long, run(*long).out)
+    interrupt("run", [*long, "--depth", "4"], run(*long, "--depth", 0).out)
     interrupt_ids(model)
     # Two interrupts end the program at once, as everywhere.
     process = suite.start([*long, "--depth", "4"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -350,6 +352,9 @@ def streams(model):
         with open("/dev/full", "wb") as full:
             r = run("run", model, "abc", "--max-tokens", 50, "--ignore-end", "--ids", suite.path("ids"), stdout=full)
         check(r.code == 0, "nothing is printed with --ids, also where nothing can be", r)
+    nowhere = suite.path("nowhere", "ids")
+    r = run("run", model, "abc", "--max-tokens", 2, "--ids", nowhere)
+    check(one_line(r, nowhere, "cannot write"), "--ids in a folder that is not there", r)
     script = f'"{suite.weft}" run "{model}" --max-tokens 3 --ids "{suite.path("closed")}" <&-'
     code = subprocess.run(["sh", "-c", script], timeout=60).returncode
     check(code == 0, "without standard input the prompt is empty", code)
@@ -385,7 +390,7 @@ def bundled():
     r = run("run", "", "--max-tokens", 3)
     check(r.code == 0 and r.err == "", "an empty prompt", r)
     r = run("run", stdin=b"word " * 200_000)
-    check(one_line(r, "tokens", "8192"), "a prompt of 1 MB", r)
+    check(one_line(r, "the prompt has", "tokens", "--context"), "a prompt of 1 MB", r)
     r = run("run", "--max-tokens", 3, stdin=bytes(range(256)) * 2)
     check(r.code == 0 and r.err == "", "a prompt that is no UTF-8", r)
 
@@ -396,9 +401,9 @@ def bundled():
     raw = answer_ids(None, "<|im_end|>abc", "--max-tokens", 1, "--ignore-end", "--raw")
     if typed and plain and raw:
         end = ids_of["<|im_end|>"]
-        check(typed[:-1].count(end) == plain[:-1].count(end) == 1, "an <|im_end|> that a user typed is text", typed)
+        check(typed[:-1].count(end) == plain[:-1].count(end), "an <|im_end|> that a user typed is text", typed)
         check(raw[0] == end and ids_of["<|im_start|>"] not in raw[:-1], "a raw prompt may have control tokens", raw)
-    same_answers("models/mini", None, "def add(a, b):", 24, [])
+    same_answers("models/mini", None, "def add(a, b):", 16, [])
     interrupt("the bundled model", ["run", "Count to one thousand.", "--max-tokens", "400", "--ignore-end"], None)
     closed_pipe("the bundled model", ["run", "Count to ten.", "--max-tokens", "400", "--ignore-end"])
 

@@ -20,9 +20,12 @@ typedef struct options {
 
 /* ---- what comes in ---- */
 
-/* A first argument is a model if it looks like one; otherwise it is the text. */
+/* One argument is a model if it is a folder, or looks like the path of one or of a tokenizer; otherwise it is the text. */
 static bool is_model(const char *arg) {
-    return weft_dir_exists(arg) || (weft_ends_with(arg, ".json") && !strpbrk(arg, " \n\t"));
+    if (weft_dir_exists(arg)) return true;
+    if (strpbrk(arg, " \n\t")) return false;
+    return weft_ends_with(arg, ".json") || weft_starts_with(arg, "/") || weft_starts_with(arg, "./") ||
+           weft_starts_with(arg, "../");
 }
 
 static weft_status open_tokenizer(weft_tokenizer **t, const char *model, weft_error *e) {

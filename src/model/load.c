@@ -152,3 +152,14 @@ weft_coef *weft_load_gain(weft_loader *l, const char *path, int64_t n, bool shif
     for (int64_t i = 0; v && shift && i < n; i++) v[i] += 1.0f;
     return v ? weft_load_coef(l, v, n) : NULL;
 }
+
+weft_coef *weft_load_gain_or_ones(weft_loader *l, const char *path, int64_t n, bool shift) {
+    if (weft_loader_has(l, weft_loader_path(l, path, ".weight"))) return weft_load_gain(l, path, n, shift);
+    float *v = weft_arena_get(&l->arena, (size_t)n, sizeof *v);
+    if (!v) {
+        weft_loader_fail(l, weft_fail_oom(l->e, path));
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) v[i] = 1.0f;
+    return weft_load_coef(l, v, n);
+}

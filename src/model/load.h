@@ -45,6 +45,8 @@ weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int6
 float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_t *shape);
 /* A norm's gain [n], "path.weight", plus one where `shift`. */
 weft_coef *weft_load_gain(weft_loader *l, const char *path, int64_t n, bool shift);
+/* The same, or ones where the file has no such tensor (some packs drop the norms of an MTP head). */
+weft_coef *weft_load_gain_or_ones(weft_loader *l, const char *path, int64_t n, bool shift);
 weft_coef *weft_load_coef(weft_loader *l, const float *v, int64_t n);
 
 #endif

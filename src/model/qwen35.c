@@ -120,9 +120,9 @@ static void mtp_load(weft_model *m, weft_loader *l, weft_coef *freq) {
     const char *path = l->dir->mtp;
     int hidden = l->config->hidden_size;
     bool shift = !l->dir->mtp_converted;
-    h->embedding_norm = weft_load_gain(l, weft_loader_path(l, path, "pre_fc_norm_embedding"), hidden, shift);
-    h->hidden_norm = weft_load_gain(l, weft_loader_path(l, path, "pre_fc_norm_hidden"), hidden, shift);
-    h->final_norm = weft_load_gain(l, weft_loader_path(l, path, "norm"), hidden, shift);
+    h->embedding_norm = weft_load_gain_or_ones(l, weft_loader_path(l, path, "pre_fc_norm_embedding"), hidden, shift);
+    h->hidden_norm = weft_load_gain_or_ones(l, weft_loader_path(l, path, "pre_fc_norm_hidden"), hidden, shift);
+    h->final_norm = weft_load_gain_or_ones(l, weft_loader_path(l, path, "norm"), hidden, shift);
     h->fc = weft_load_mat(l, weft_loader_path(l, path, "fc"), hidden, 2 * (int64_t)hidden);
     h->head = l->dir->mtp_head ? weft_load_mat(l, l->dir->mtp_head, m->vocab, hidden) : m->head;
     layer_load(&h->layer, l, weft_loader_path(l, path, "layers.0"), true, shift, freq, 1);

@@ -1,8 +1,5 @@
-/* test_ops.c: the operators through ops.h, on a small device.
- *
- * First each operator against double arithmetic; then the promise: however a token sequence is cut into steps, whatever is drafted,
- * accepted, dropped, flushed, snapshot or restored, and on however many threads, the outputs of a row, the bytes of a slot and the
- * bytes of a page are those of a run of one row at a time. All sizes are odd on purpose (no multiples of 16). */
+/* test_ops.c: each operator of ops.h against double arithmetic, on a small device. Sizes are odd on purpose (no multiples of 16).
+ * What steps leave behind is in test_ops_steps.c. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,28 +10,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/fpu.h"
 #include "ops/ops.h"
 
 #define U 0x1p-24
 
-/* ---- numbers, weights, devices ------------------------------------------------------------------------------------------------------ */
+/* ---- numbers, weights, devices
+ * ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t seed = 7;
 static uint32_t bits32(void) {
     seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
     return (uint32_t)(seed * 0x2545f4914f6cdd1dull >> 32);
 }
-static int below(int n) { return (int)(bits32() % (uint32_t)n); }
-static float random_float(void) { return (float)((double)bits32() * 0x1p-31 - 1); }
+static int below(int n) {
+    return (int)(bits32() % (uint32_t)n);
+}
+static float random_float(void) {
+    return (float)((double)bits32() * 0x1p-31 - 1);
+}
 static float *random_floats(int n, float scale) {
     float *v = malloc((size_t)n * sizeof *v);
     assert_non_null(v);
     for (int i = 0; i < n; i++) v[i] = random_float() * scale;
     return v;
 }
-static double roundings(int n) { return n * U / (1 - n * U); }
+static double roundings(int n) {
+    return n * U / (1 - n * U);
+}
 
 typedef struct rows_of { /* float32 rows, given to a device as they are or in BF16 */
     const float *v;
@@ -51,7 +54,8 @@ static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values
         for (int64_t i = 0; i < t->k; i++) memcpy((char *)values + i * 2, (const char *)(from + i) + 2, 2);
     return WEFT_OK;
 }
-static weft_status mat_of(weft_mat **m, weft_dev *d, const float *v, weft_dtype dtype, int64_t experts, int64_t n, int64_t k, weft_error *e) {
+static weft_status mat_of(weft_mat **m, weft_dev *d, const float *v, weft_dtype dtype, int64_t experts, int64_t n, int64_t k,
+                          weft_error *e) {
     rows_of t = {v, n, k, dtype};
     weft_mat_desc desc = {.dtype = dtype, .experts = experts, .n = n, .k = k, .name = "w", .read = read_row, .ctx = &t};
     return weft_mat_make(d, &desc, m, e);
@@ -115,7 +119,8 @@ static void begin_rows(weft_dev *d, int n, int pos) {
 }
 static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = 1, .n_slots = 1};
 
-/* ---- operators without memory ---------------------------------------------------------------------------------------------------------- */
+/* ---- operators without memory
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void test_embed(void **state) {
     (void)state;
@@ -176,9 +181,9 @@ static void test_norms_and_gates(void **state) {
     weft_gate(d, y[3], z);
     weft_embed(d, y[4], ta);
     weft_gate(d, y[4], one);
-    weft_concat(d, y[7], x, z);
     weft_embed(d, y[5], ta);
     weft_add_norm(d, y[5], z, y[6], full, 1e-5f);
+    weft_concat(d, y[7], x, z);
     weft_add(d, x, z);
     end_ok(d);
     for (int r = 0; r < N; r++) {
@@ -188,32 +193,563 @@ static void test_norms_and_gates(void **state) {
         same_bytes("x + z by add and by add_norm", r, sum, out[5], sizeof sum);
         same_bytes("concat", r, out[7], a + r * K, K * sizeof *a);
         same_bytes("concat", r, out[7] + K, b + r * K, K * sizeof *a);
-        double squares = 0, squares2 = 0, group[GROUPS] = {0};
+        double squares = 0, squares_sum = 0, group[GROUPS] = {0};
         for (int i = 0; i < K; i++) {
             double v = (double)a[r * K + i];
             squares += v * v;
-            squares2 += (double)sum[i] * (double)sum[i];
+            squares_sum += (double)sum[i] * (double)sum[i];
             group[i / WIDTH] += v * v;
         }
         for (int i = 0; i < K; i++) {
-            double v = (double)a[r * K + i], w = (double)b[r * K + i], s = 1 / (1 + exp(-w)), sg = 1 / (1 + exp(-(double)g[r]));
-            double normed = v / sqrt(squares / K + 1e-6) * (double)gain[i], normed2 = (double)sum[i] / sqrt(squares2 / K + 1e-5) * (double)gain[i];
-            double normed3 = v / sqrt(group[i / WIDTH] / WIDTH + 1e-6) * (double)gain[i % WIDTH] * w * s;
+            double v = (double)a[r * K + i], w = (double)b[r * K + i], silu = v / (1 + exp(-v)), gate = 1 / (1 + exp(-w));
+            double normed = v / sqrt(squares / K + 1e-6) * (double)gain[i];
+            double normed_sum = (double)sum[i] / sqrt(squares_sum / K + 1e-5) * (double)gain[i];
+            double gated = v / sqrt(group[i / WIDTH] / WIDTH + 1e-6) * (double)gain[i % WIDTH] * w * gate;
             near_to("norm", i, out[0][i], normed, 12 * U * fabs(normed));
-            near_to("norm_gated", i, out[1][i], normed3, 20 * U * fabs(normed3));
-            near_to("glu", i, out[2][i], v * s * w, 0); /* overwritten below: silu(x) z */
-        }
-        (void)state;
-        for (int i = 0; i < K; i++) {
-            double v = (double)a[r * K + i], w = (double)b[r * K + i];
-            double normed2 = (double)sum[i] / sqrt(squares2 / K + 1e-5) * (double)gain[i];
-            near_to("glu", i, out[2][i], v / (1 + exp(-v)) * w, 8 * U * fabs(v * w));
-            near_to("gate", i, out[3][i], v / (1 + exp(-w)), 8 * U * fabs(v));
+            near_to("norm_gated", i, out[1][i], gated, 20 * U * fabs(gated));
+            near_to("glu", i, out[2][i], silu * w, 8 * U * fabs(silu * w));
+            near_to("gate", i, out[3][i], v * gate, 8 * U * fabs(v));
             near_to("gate of one column", i, out[4][i], v / (1 + exp(-(double)g[r])), 8 * U * fabs(v));
             near_to("add", i, sum[i], v + w, U * fabs(v + w));
-            near_to("add_norm", i, out[6][i], normed2, 12 * U * fabs(normed2));
+            near_to("add_norm", i, out[6][i], normed_sum, 12 * U * fabs(normed_sum));
         }
     }
     weft_dev_close(d);
     free(a), free(b), free(g), free(gain);
+}
+
+/* Several weights of one k, logits of chosen rows. The input's padding is full of another phase's NaN. */
+static void test_linear_and_logits(void **state) {
+    (void)state;
+    static const int sizes[][2] = {{1, 1}, {5, 17}, {16, 16}, {33, 40}, {70, 131}};
+    enum { N = 19 };
+    for (int i = 0; i < 5; i++) {
+        int n = sizes[i][0], k = sizes[i][1], n2 = n + 3;
+        float *x = random_floats(N * k, 1), *w = random_floats(n * k, 1), *w2 = random_floats(n2 * k, 1),
+              *nan = random_floats(N * (k + 32), 1);
+        float *ones = random_floats(k, 0), *in = random_floats(k, 0), *y = random_floats(n2, 0), *chosen = random_floats(n2, 0);
+        for (int j = 0; j < N * (k + 32); j++) nan[j] = NAN;
+        for (int j = 0; j < k; j++) ones[j] = 1;
+        cut_to_bf16(w2, n2 * k);
+        weft_dev *d = open_dev(2, NULL);
+        weft_error e;
+        weft_mat *tx = table(d, x, N, k), *t_nan = table(d, nan, N, k + 32), *m1 = table(d, w, n, k), *m2;
+        assert_int_equal(mat_of(&m2, d, w2, WEFT_BF16, 1, n2, k, &e), WEFT_OK);
+        weft_coef *gain = coef(d, ones, k);
+        weft_buf *keep = weft_buf_make(d, NULL, 0, k), *poison = weft_buf_make(d, "a", 0, k + 32), *h = weft_buf_make(d, "b", 0, k);
+        weft_buf *y1 = weft_buf_make(d, NULL, 0, n), *y2 = weft_buf_make(d, NULL, 0, n2), *some = weft_buf_make(d, NULL, 3, n2);
+        plan(d, small_plan);
+        begin_rows(d, N, 0);
+        weft_embed(d, keep, tx);
+        weft_embed(d, poison, t_nan);
+        weft_norm(d, h, keep, gain, 1e-6f);
+        weft_linear(d, (weft_buf *[]){y1, y2}, (const weft_mat *[]){m1, m2}, 2, h);
+        weft_logits(d, some, m2, h, (const int[]){7, 0, 18}, 3);
+        end_ok(d);
+        for (int r = 0; r < N; r++) {
+            read_into(d, h, r, in);
+            for (int b = 0; b < 2; b++) {
+                const float *wb = b ? w2 : w;
+                read_into(d, b ? y2 : y1, r, y);
+                for (int o = 0; o < (b ? n2 : n); o++) {
+                    double want = 0, size = 0;
+                    for (int c = 0; c < k; c++) {
+                        want += (double)in[c] * (double)wb[o * k + c];
+                        size += fabs((double)in[c] * (double)wb[o * k + c]);
+                    }
+                    near_to("linear", o, y[o], want, roundings(1 + (k + 15) / 16 + 4) * size);
+                }
+            }
+            int at = r == 7 ? 0 : r == 0 ? 1 : r == 18 ? 2 : -1;
+            if (at < 0) continue;
+            read_into(d, some, at, chosen);
+            same_bytes("logits and linear", r, chosen, y, (size_t)n2 * sizeof *y);
+        }
+        static const int bad_rows[][2] = {{0, N}, {-1, 0}};
+        for (int b = 0; b < 3; b++) { /* rows that do not exist, more rows than the buffer has */
+            begin_rows(d, N, 0);
+            weft_embed(d, h, tx);
+            weft_logits(d, some, m2, h, b < 2 ? bad_rows[b] : (const int[]){0, 1, 2, 3}, b < 2 ? 2 : 4);
+            assert_int_equal(weft_end(d, &e), WEFT_EINVAL);
+        }
+        weft_dev_close(d);
+        free(x), free(w), free(w2), free(nan), free(ones), free(in), free(y), free(chosen);
+    }
+}
+
+/* Half-split rotation by a float32 angle, exact sine and cosine of it at positions up to 500000; a vector computed elsewhere. */
+static void test_rope(void **state) {
+    (void)state;
+    enum { N = 16, DIM = 24, FREQ = 7, HEADS = 3 };
+    float x[4 * 4], freq2[2] = {1, 0.01f}, row[4];
+    for (int i = 0; i < 16; i++) x[i] = (float)(1 + i % 4);
+    weft_dev *d = open_dev(1, NULL);
+    weft_mat *t = table(d, x, 4, 4);
+    weft_coef *f = coef(d, freq2, 2);
+    assert_true(weft_kv_layer(d, 1, DIM) == 0); /* sizes the table of angles */
+    weft_buf *k = weft_buf_make(d, NULL, 0, 4);
+    plan(d, small_plan);
+    begin_rows(d, 4, 0);
+    weft_embed(d, k, t);
+    weft_qk_norm_rope(d, NULL, k, NULL, NULL, 1e-6f, f, 4);
+    end_ok(d);
+    read_into(d, k, 3, row);
+    static const double want[4] = {-1.413353, 1.879118, -2.828857, 4.058191};
+    for (int i = 0; i < 4; i++) near_to("rope vector", i, row[i], want[i], 1e-6);
+    read_into(d, k, 0, row);
+    same_bytes("position 0", 0, row, x, sizeof row); /* not rotated */
+    weft_dev_close(d);
+
+    float *q = random_floats(N * HEADS * DIM, 1), *kk = random_floats(N * DIM, 1), freq[FREQ], gain[DIM];
+    for (int i = 0; i < FREQ; i++) freq[i] = (float)(1 / pow(1e7, 2.0 * i / (2 * FREQ)));
+    for (int i = 0; i < DIM; i++) gain[i] = 1 + random_float() / 2;
+    d = open_dev(2, NULL);
+    weft_mat *tq = table(d, q, N, HEADS * DIM), *tk = table(d, kk, N, DIM);
+    f = coef(d, freq, FREQ);
+    weft_coef *g = coef(d, gain, DIM);
+    weft_buf *bq = weft_buf_make(d, NULL, 0, HEADS * DIM), *bk = weft_buf_make(d, NULL, 0, DIM);
+    assert_true(weft_kv_layer(d, 1, DIM) == 0);
+    plan(d, small_plan);
+    static const int starts[] = {0, 5, 1000, 65530, 262000, 500000};
+    for (int s = 0; s < 6; s++) {
+        begin_rows(d, N, starts[s]);
+        weft_embed(d, bq, tq);
+        weft_embed(d, bk, tk);
+        weft_qk_norm_rope(d, bq, bk, g, NULL, 1e-6f, f, DIM);
+        end_ok(d);
+        for (int r = 0; r < N; r++)
+            for (int h = 0; h <= HEADS; h++) {
+                float out[HEADS * DIM];
+                read_into(d, h < HEADS ? bq : bk, r, out);
+                const float *from = h < HEADS ? q + (r * HEADS + h) * DIM : kk + r * DIM, *got = h < HEADS ? out + h * DIM : out;
+                double squares = 0, v[DIM], length;
+                for (int i = 0; i < DIM; i++) squares += (double)from[i] * (double)from[i];
+                length = h < HEADS ? sqrt(squares / DIM + 1e-6) : 1;
+                for (int i = 0; i < DIM; i++) v[i] = (double)from[i] / length * (h < HEADS ? (double)gain[i] : 1);
+                for (int i = 0; i < DIM; i++) {
+                    int j = i % FREQ;
+                    double angle = (double)((float)(starts[s] + r) * freq[j]), a = v[j], b = v[j + FREQ], w = v[i];
+                    if (i < FREQ) w = a * cos(angle) - b * sin(angle);
+                    if (i >= FREQ && i < 2 * FREQ) w = b * cos(angle) + a * sin(angle);
+                    near_to("rope", i, got[i], w, 20 * U * (fabs(a) + fabs(b) + fabs(w)));
+                }
+            }
+    }
+    weft_dev_close(d);
+    free(q), free(kk);
+}
+
+/* ---- mixture of experts
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+static void test_route(void **state) {
+    (void)state;
+    enum { N = 4, E = 19, K = 5 };
+    float logits[N][E] = {{0}};                                /* row 0: all equal */
+    for (int i = 0; i < E; i++) logits[1][i] = (float)(i % 4); /* ties of the largest: 3, 7, 11, 15 */
+    for (int r = 2; r < N; r++)
+        for (int i = 0; i < E; i++) logits[r][i] = 8 * random_float();
+    weft_dev *d = open_dev(1, NULL);
+    weft_mat *t = table(d, logits[0], N, E);
+    weft_buf *x = weft_buf_make(d, NULL, 0, E), *ids = weft_buf_make(d, NULL, 0, K), *w = weft_buf_make(d, NULL, 0, K);
+    weft_moe_layer(d, E, K, 8, 8);
+    plan(d, small_plan);
+    static const int ties[2][K] = {{0, 1, 2, 3, 4}, {3, 7, 11, 15, 2}};
+    for (int renormalise = 0; renormalise < 2; renormalise++) {
+        begin_rows(d, N, 0);
+        weft_embed(d, x, t);
+        weft_route(d, ids, w, x, renormalise);
+        end_ok(d);
+        for (int r = 0; r < N; r++) {
+            float id[K], weight[K];
+            read_into(d, ids, r, id);
+            read_into(d, w, r, weight);
+            double total = 0, chosen = 0;
+            for (int i = 0; i < E; i++) total += exp((double)logits[r][i]);
+            for (int s = 0; s < K; s++) chosen += exp((double)logits[r][(int)id[s]]);
+            for (int s = 0; s < K; s++) {
+                if (r < 2) assert_int_equal((int)id[s], ties[r][s]); /* V#42960: a tie goes to the lowest id */
+                for (int i = 0; i < E; i++) {                        /* nobody left out is larger */
+                    bool taken = false;
+                    for (int b = 0; b <= s; b++) taken |= (int)id[b] == i;
+                    assert_true(taken || logits[r][i] <= logits[r][(int)id[s]]);
+                }
+                double want = exp((double)logits[r][(int)id[s]]) / (renormalise ? chosen : total);
+                near_to("weight", s, weight[s], want, 40 * U * want);
+            }
+        }
+    }
+    weft_dev_close(d);
+}
+
+/* Equal, bit for bit, to each expert run alone through the plain operators and added in slot order. */
+static void test_experts(void **state) {
+    (void)state;
+    enum { N = 23, E = 6, K = 3, COLS = 21, INNER = 13 };
+    float *x = random_floats(N * COLS, 1), *logits = random_floats(N * E, 3), *up = random_floats(E * 2 * INNER * COLS, 0.3f),
+          *down = random_floats(E * COLS * INNER, 0.3f), *nan = random_floats(N * 96, 0), ones[COLS];
+    for (int i = 0; i < N * 96; i++) nan[i] = NAN;
+    for (int i = 0; i < COLS; i++) ones[i] = 1;
+    for (int i = 0; i < N; i++) logits[i * E + 4] = -50; /* an expert that nobody chooses */
+    for (int threads = 1; threads <= 3; threads++) {
+        weft_dev *d = open_dev(threads, NULL);
+        weft_error e;
+        weft_mat *tx = table(d, x, N, COLS), *tl = table(d, logits, N, E), *tn = table(d, nan, N, 96), *all_up, *all_down,
+                 *gate1[E], *up1[E], *down1[E];
+        assert_int_equal(mat_of(&all_up, d, up, WEFT_F32, E, 2 * INNER, COLS, &e), WEFT_OK);
+        assert_int_equal(mat_of(&all_down, d, down, WEFT_F32, E, COLS, INNER, &e), WEFT_OK);
+        for (int i = 0; i < E; i++) {
+            gate1[i] = table(d, up + i * 2 * INNER * COLS, INNER, COLS);
+            up1[i] = table(d, up + (i * 2 + 1) * INNER * COLS, INNER, COLS);
+            down1[i] = table(d, down + i * COLS * INNER, COLS, INNER);
+        }
+        weft_coef *gain = coef(d, ones, COLS);
+        weft_buf *keep = weft_buf_make(d, NULL, 0, COLS), *poison = weft_buf_make(d, "a", 0, 96),
+                 *h = weft_buf_make(d, "b", 0, COLS);
+        weft_buf *router = weft_buf_make(d, NULL, 0, E), *ids = weft_buf_make(d, NULL, 0, K), *w = weft_buf_make(d, NULL, 0, K);
+        weft_buf *y = weft_buf_make(d, NULL, 0, COLS), *g = weft_buf_make(d, NULL, 0, INNER), *u = weft_buf_make(d, NULL, 0, INNER),
+                 *one[E];
+        for (int i = 0; i < E; i++) one[i] = weft_buf_make(d, NULL, 0, COLS);
+        weft_moe_layer(d, E, K, INNER, COLS);
+        plan(d, small_plan);
+        begin_rows(d, N, 0);
+        weft_embed(d, keep, tx);
+        weft_embed(d, router, tl);
+        weft_embed(d, poison, tn); /* NaN where the padding of h will be */
+        weft_norm(d, h, keep, gain, 1e-6f);
+        weft_route(d, ids, w, router, true);
+        weft_experts(d, y, h, ids, w, all_up, all_down);
+        for (int i = 0; i < E; i++) {
+            weft_linear(d, (weft_buf *[]){g, u}, (const weft_mat *[]){gate1[i], up1[i]}, 2, h);
+            weft_glu(d, g, g, u);
+            weft_linear(d, &one[i], (const weft_mat *[]){down1[i]}, 1, g);
+        }
+        end_ok(d);
+        for (int r = 0; r < N; r++) {
+            float out[COLS], id[K], weight[K], part[COLS], want[COLS] = {0};
+            read_into(d, y, r, out);
+            read_into(d, ids, r, id);
+            read_into(d, w, r, weight);
+            for (int s = 0; s < K; s++) {
+                read_into(d, one[(int)id[s]], r, part);
+                for (int i = 0; i < COLS; i++) {
+                    float p = weight[s] * part[i];
+                    want[i] = want[i] + p;
+                }
+            }
+            same_bytes("experts in slot order", r, out, want, sizeof out);
+        }
+        weft_dev_close(d);
+    }
+    free(x), free(logits), free(up), free(down), free(nan);
+}
+
+static void test_nan_in_the_router(void **state) {
+    (void)state;
+    enum { N = 3, E = 4, K = 2, COLS = 8, INNER = 8 };
+    float x[N * COLS], w[E * 2 * INNER * COLS];
+    for (int i = 0; i < N * COLS; i++) x[i] = random_float();
+    for (int i = 0; i < E * 2 * INNER * COLS; i++) w[i] = random_float();
+    static const float bad[] = {NAN, INFINITY};
+    for (int b = 0; b < 2; b++)
+        for (int at = 0; at < E; at++) {
+            float logits[N * E] = {0};
+            logits[E + at] = bad[b];
+            weft_dev *d = open_dev(2, NULL);
+            weft_error e;
+            weft_mat *tx = table(d, x, N, COLS), *tl = table(d, logits, N, E), *up, *down;
+            assert_int_equal(mat_of(&up, d, w, WEFT_F32, E, 2 * INNER, COLS, &e), WEFT_OK);
+            assert_int_equal(mat_of(&down, d, w, WEFT_F32, E, COLS, INNER, &e), WEFT_OK);
+            weft_buf *h = weft_buf_make(d, NULL, 0, COLS), *router = weft_buf_make(d, NULL, 0, E),
+                     *ids = weft_buf_make(d, NULL, 0, K), *weights = weft_buf_make(d, NULL, 0, K),
+                     *y = weft_buf_make(d, NULL, 0, COLS);
+            weft_moe_layer(d, E, K, INNER, COLS);
+            plan(d, small_plan);
+            begin_rows(d, N, 0);
+            weft_embed(d, h, tx);
+            weft_embed(d, router, tl);
+            weft_route(d, ids, weights, router, true);
+            weft_experts(d, y, h, ids, weights, up, down);
+            assert_int_equal(weft_end(d, &e), WEFT_ENUMERIC);
+            weft_dev_close(d);
+        }
+}
+
+/* ---- attention
+ * ------------------------------------------------------------------------------------------------------------------------------ */
+
+enum { KEYS = 1101, DIM = 20, HEADS = 6, KV_HEADS = 2, Q_COLS = HEADS * DIM, KV_COLS = KV_HEADS * DIM, KV_PAGES = 60 };
+
+typedef struct attention_rig {
+    float *q, *k, *v; /* [KEYS]: the row of a token is that of its position */
+    weft_dev *d;
+    weft_mat *tq, *tk, *tv;
+    weft_buf *bq, *bk, *bv, *y;
+    weft_attention op;
+} attention_rig;
+
+static void rig_open(attention_rig *r, int threads, int first_key) {
+    seed = 99;
+    r->q = random_floats(KEYS * Q_COLS, 3);
+    r->k = random_floats(KEYS * KV_COLS, 3);
+    r->v = random_floats(KEYS * KV_COLS, 1);
+    r->d = open_dev(threads, NULL);
+    r->tq = table(r->d, r->q, KEYS, Q_COLS);
+    r->tk = table(r->d, r->k, KEYS, KV_COLS);
+    r->tv = table(r->d, r->v, KEYS, KV_COLS);
+    r->bq = weft_buf_make(r->d, NULL, 0, Q_COLS);
+    r->bk = weft_buf_make(r->d, NULL, 0, KV_COLS);
+    r->bv = weft_buf_make(r->d, NULL, 0, KV_COLS);
+    r->y = weft_buf_make(r->d, NULL, 0, Q_COLS);
+    r->op = (weft_attention){weft_kv_layer(r->d, KV_HEADS, DIM), HEADS, KV_HEADS, DIM, 0.3f, first_key};
+    plan(r->d, (weft_plan){.max_rows = KEYS, .max_spans = 8, .n_pages = KV_PAGES, .n_slots = 8});
+    for (int i = 0; i < KV_PAGES; i++) {
+        weft_page_poison(r->d, i);
+        weft_page_clear(r->d, i);
+    }
+}
+static void rig_close(attention_rig *r) {
+    weft_dev_close(r->d);
+    free(r->q), free(r->k), free(r->v);
+}
+/* Runs spans whose tokens are their positions. */
+static void rig_step(attention_rig *r, weft_span *spans, int n, bool only_write) {
+    int32_t tokens[KEYS];
+    int rows = 0;
+    for (int i = 0; i < n; i++) {
+        spans[i].row = rows;
+        spans[i].slot_read = spans[i].pos ? i : -1;
+        spans[i].slot_write = i;
+        for (int j = 0; j < spans[i].certain + spans[i].speculative; j++) tokens[rows++] = spans[i].pos + j;
+    }
+    weft_begin(r->d, &(weft_step){.n_rows = rows, .n_spans = n, .tokens = tokens, .spans = spans});
+    weft_embed(r->d, r->bq, r->tq);
+    weft_embed(r->d, r->bk, r->tk);
+    weft_embed(r->d, r->bv, r->tv);
+    weft_attend(r->d, only_write ? NULL : r->y, only_write ? NULL : r->bq, r->bk, r->bv, &r->op);
+    end_ok(r->d);
+}
+static void check_row(const attention_rig *r, int row, int pos) {
+    float got[Q_COLS];
+    static double s[KEYS];
+    read_into(r->d, r->y, row, got);
+    for (int h = 0; h < HEADS; h++) {
+        const float *q = r->q + pos * Q_COLS + h * DIM;
+        int kv = h / (HEADS / KV_HEADS) * DIM, first = r->op.first_key;
+        if (pos < first) continue;
+        double max = -INFINITY, min = INFINITY, total = 0, error = 0;
+        for (int j = first; j <= pos; j++) {
+            double sum = 0, size = 0;
+            for (int i = 0; i < DIM; i++) {
+                double p = (double)q[i] * (double)r->k[j * KV_COLS + kv + i];
+                sum += p;
+                size += fabs(p);
+            }
+            s[j] = (double)r->op.scale * sum;
+            error = fmax(error, roundings(9) * size * (double)r->op.scale);
+            max = fmax(max, s[j]);
+            min = fmin(min, s[j]);
+        }
+        for (int j = first; j <= pos; j++) total += s[j] = exp(s[j] - max);
+        for (int i = 0; i < DIM; i++) {
+            double want = 0, size = 0;
+            for (int j = first; j <= pos; j++) {
+                want += s[j] / total * (double)r->v[j * KV_COLS + kv + i];
+                size += s[j] / total * fabs((double)r->v[j * KV_COLS + kv + i]);
+            }
+            near_to("attention", pos, got[h * DIM + i], want, size * (2 * error + 2 * U * fmin(max - min, 88) + roundings(600)));
+        }
+    }
+}
+
+/* Ragged spans, scrambled page tables, and the border of the 512-key chunks from both sides. */
+static void test_attention(void **state) {
+    (void)state;
+    for (int first_key = 0; first_key < 2; first_key++) {
+        attention_rig r;
+        rig_open(&r, 2, first_key);
+        int pages[3][18], all[KV_PAGES];
+        for (int i = 0; i < KV_PAGES; i++) all[i] = i;
+        for (int i = KV_PAGES - 1; i > 0; i--) {
+            int j = below(i + 1), t = all[i];
+            all[i] = all[j], all[j] = t;
+        }
+        for (int i = 0; i < 54; i++) pages[i / 18][i % 18] = all[i];
+        weft_span fill[3] = {{.certain = 500, .n_pages = 18, .pages = pages[0]},
+                             {.certain = 510, .n_pages = 18, .pages = pages[1]},
+                             {.certain = 40, .n_pages = 1, .pages = pages[2]}};
+        rig_step(&r, fill, 1, true);
+        rig_step(&r, fill + 1, 1, false);
+        for (int p = 0; p < 70; p++) check_row(&r, p, p);
+        weft_span mixed[3] = {{.pos = 500, .certain = 30, .n_pages = 18, .pages = pages[0]},
+                              {.pos = 510, .certain = 2, .speculative = 0, .n_pages = 18, .pages = pages[1]},
+                              {.pos = 0, .certain = 40, .n_pages = 1, .pages = pages[2]}};
+        rig_step(&r, mixed, 3, false);
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < mixed[i].certain; j++) check_row(&r, mixed[i].row + j, mixed[i].pos + j);
+        weft_span rest[2] = {{.pos = 530, .certain = KEYS - 530, .n_pages = 18, .pages = pages[0]},
+                             {.pos = 512, .certain = 1, .n_pages = 18, .pages = pages[1]}};
+        rig_step(&r, rest, 2, false);
+        check_row(&r, rest[1].row, 512);
+        for (int p = 530; p < KEYS; p += p < 1015 || p > 1030 ? 7 : 1) check_row(&r, p - 530, p);
+        if (first_key) { /* the row that sees no key gives zero and leaves page row 0 alone */
+            float y[Q_COLS];
+            uint8_t *bytes = malloc(weft_page_bytes(r.d, 1)), zero[4096] = {0};
+            weft_error e;
+            rig_step(&r, &(weft_span){.certain = 1, .n_pages = 1, .pages = pages[2]}, 1, false);
+            read_into(r.d, r.y, 0, y);
+            for (int i = 0; i < Q_COLS; i++) assert_true(y[i] == 0);
+            assert_true(weft_page_bytes(r.d, 1) <= sizeof zero);
+            assert_int_equal(weft_page_io(r.d, pages[2][0], 1, bytes, true, &e), WEFT_OK);
+            same_bytes("page row 0", 0, bytes, zero, weft_page_bytes(r.d, 1));
+            free(bytes);
+        }
+        rig_close(&r);
+    }
+}
+
+/* Rows below write_from read what the pages hold and leave it: a restored prefix belongs to others, too. */
+static void test_write_from(void **state) {
+    (void)state;
+    attention_rig r;
+    rig_open(&r, 1, 0);
+    int pages[2] = {5, 3};
+    weft_span fill = {.certain = 100, .n_pages = 2, .pages = pages};
+    rig_step(&r, &fill, 1, false);
+    size_t bytes = weft_page_bytes(r.d, WEFT_PAGE_ROWS);
+    float *page = malloc(bytes), *after = malloc(bytes), before[Q_COLS], y[Q_COLS];
+    weft_error e;
+    read_into(r.d, r.y, 99, before);
+    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
+    for (size_t i = 0; i < bytes / sizeof *page; i++) page[i] *= 0.5f; /* what a device must not mend */
+    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
+    weft_span again = {.pos = 70, .certain = 30, .write_from = 90, .n_pages = 2, .pages = pages};
+    rig_step(&r, &again, 1, false);
+    read_into(r.d, r.y, 29, y);
+    assert_true(memcmp(y, before, sizeof y) != 0);
+    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, after, true, &e), WEFT_OK);
+    size_t rows = WEFT_PAGE_ROWS, ld = bytes / sizeof *page / rows / 2 / KV_HEADS; /* piece by piece: head, then K or V, [64][ld] */
+    for (size_t piece = 0; piece < 2 * KV_HEADS; piece++)
+        for (size_t i = 0; i < rows; i++) {
+            const float *a = page + (piece * rows + i) * ld, *b = after + (piece * rows + i) * ld;
+            bool kept = memcmp(a, b, ld * sizeof *a) == 0, written = i >= 26 && i < 36; /* positions 90..99 */
+            assert_true(kept == !written);
+        }
+    rig_close(&r);
+    free(page), free(after);
+}
+
+/* ---- Gated DeltaNet against double arithmetic
+ * ------------------------------------------------------------------------------------------------ */
+
+static void test_gdn(void **state) {
+    (void)state;
+    enum { T = 24 };
+    for (int round = 0; round < 24; round++) {
+        weft_gdn_shape s = {
+            .n_k_heads = 1 + below(3), .k_dim = 1 + below(40), .v_dim = 1 + below(40), .conv_kernel = 1 + round % 8};
+        int group = 1 + below(3), kd = s.k_dim, vd = s.v_dim;
+        s.n_v_heads = s.n_k_heads * group;
+        int channels = 2 * s.n_k_heads * kd + s.n_v_heads * vd, heads = s.n_v_heads;
+        float *in = random_floats(T * channels, 2), *alpha = random_floats(T * heads, 3), *beta = random_floats(T * heads, 3),
+              *taps = random_floats(s.conv_kernel * channels, 1), *decay = random_floats(heads, 1), *dt = random_floats(heads, 1);
+        for (int i = 0; i < heads; i++) decay[i] = -expf(decay[i]);
+        weft_dev *d = open_dev(1 + round % 3, NULL);
+        weft_mat *ti = table(d, in, T, channels), *ta = table(d, alpha, T, heads), *tb = table(d, beta, T, heads);
+        weft_gdn op = {weft_gdn_layer(d, &s), coef(d, taps, s.conv_kernel * channels), coef(d, decay, heads), coef(d, dt, heads)};
+        weft_buf *bi = weft_buf_make(d, NULL, 0, channels), *ba = weft_buf_make(d, NULL, 0, heads),
+                 *bb = weft_buf_make(d, NULL, 0, heads), *y = weft_buf_make(d, NULL, 0, heads * vd);
+        plan(d, small_plan);
+        begin_rows(d, T, 0);
+        weft_embed(d, bi, ti);
+        weft_embed(d, ba, ta);
+        weft_embed(d, bb, tb);
+        weft_gdn_run(d, y, bi, ba, bb, &op);
+        end_ok(d);
+
+        double *S = calloc((size_t)(heads * kd * vd), sizeof *S), *c = calloc((size_t)channels, sizeof *c);
+        float *got = malloc((size_t)(heads * vd) * sizeof *got);
+        for (int t = 0; t < T; t++) {
+            for (int i = 0; i < channels; i++) {
+                double x = 0;
+                for (int tap = 0; tap < s.conv_kernel; tap++) {
+                    int from = t - (s.conv_kernel - 1) + tap;
+                    if (from >= 0) x += (double)in[from * channels + i] * (double)taps[tap * channels + i];
+                }
+                c[i] = x / (1 + exp(-x));
+            }
+            for (int h = 0; h < 2 * s.n_k_heads; h++) { /* query heads, then key heads */
+                double squares = 1e-6;
+                for (int i = 0; i < kd; i++) squares += c[h * kd + i] * c[h * kd + i];
+                for (int i = 0; i < kd; i++) c[h * kd + i] /= sqrt(squares) * (h < s.n_k_heads ? sqrt(kd) : 1);
+            }
+            read_into(d, y, t, got);
+            for (int h = 0; h < heads; h++) {
+                const double *q = c + h / group * kd, *k = q + s.n_k_heads * kd, *v = c + 2 * s.n_k_heads * kd + h * vd;
+                double x = (double)alpha[t * heads + h] + (double)dt[h], a = exp((double)decay[h] * log1p(exp(x)));
+                double b = 1 / (1 + exp(-(double)beta[t * heads + h]));
+                for (int j = 0; j < vd; j++) {
+                    double *Sj = S + (h * vd + j) * kd, m = 0, out = 0;
+                    for (int i = 0; i < kd; i++) m += (Sj[i] *= a) * k[i];
+                    for (int i = 0; i < kd; i++) out += (Sj[i] += k[i] * b * (v[j] - m)) * q[i];
+                    near_to("GDN", t, got[h * vd + j], out, 1e-5);
+                }
+            }
+        }
+        weft_dev_close(d);
+        free(in), free(alpha), free(beta), free(taps), free(decay), free(dt), free(S), free(c), free(got);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void test_refusals(void **state) {
+    (void)state;
+    weft_dev *d = NULL;
+    weft_error e;
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = "reference-64"}, &e), WEFT_EINVAL);
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = ""}, &e), WEFT_EINVAL);
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = "reference-128"}, &e), WEFT_OK);
+    assert_string_equal(weft_dev_isa(d), "reference-128");
+    weft_mat *m;
+    float v[64] = {0};
+    rows_of t = {v, 1, 64, WEFT_F32};
+    const weft_mat_desc good = {.dtype = WEFT_F32, .experts = 1, .n = 1, .k = 64, .name = "w", .read = read_row, .ctx = &t};
+    weft_mat_desc bad[7];
+    for (int i = 0; i < 7; i++) bad[i] = good;
+    bad[0].dtype = WEFT_I32;
+    bad[1].n = 0;
+    bad[2].k = 0;
+    bad[3].experts = 0;
+    bad[4].bits = 4, bad[4].group = 128; /* half a group */
+    bad[5].n = INT64_MAX / 8;
+    bad[6].k = INT64_MAX;
+    for (int i = 0; i < 7; i++) assert_true(weft_mat_make(d, &bad[i], &m, &e) < 0);
+    const weft_plan plans[] = {{0, 1, 0, 1, 1}, {1, 0, 0, 1, 1}, {1, 1, -1, 1, 1}, {1, 1, 0, -1, 1}, {1, 1, 0, 1, -1}};
+    for (int i = 0; i < 5; i++) assert_int_equal(weft_dev_plan(d, &plans[i], &e), WEFT_EINVAL);
+    weft_dev_close(d);
+    weft_dev_close(NULL);
+}
+
+static int enter(void **state) {
+    (void)state;
+    weft_fpu_enter();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_norms_and_gates),
+        cmocka_unit_test(test_linear_and_logits),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_nan_in_the_router),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_write_from),
+        cmocka_unit_test(test_gdn),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -5,6 +5,7 @@
 import sys, time
 import torch
 import model as M
+from gdn_backward import prepare
 from train import MAIN, Mixture, Optimizer, losses
 
 torch.manual_seed(0)
@@ -13,18 +14,6 @@ dev = "cuda"
 
 def rel(a, b):
     return ((a.float() - b.float()).norm() / b.float().norm()).item()
-
-
-def check_rule():
-    B, T, H, D = 2, 512, 4, 128
-    q, k, v = (torch.randn(B, T, H, D, device=dev).bfloat16().requires_grad_() for _ in range(3))
-    g = (-torch.rand(B, T, H, device=dev) * 0.3).requires_grad_()
-    beta = torch.rand(B, T, H, device=dev).requires_grad_()
-    do = torch.randn(B, T, H, D, device=dev).bfloat16()
-    ins = (q, k, v, g, beta)
-    a = M.delta_rule(*ins); ga = torch.autograd.grad(a, ins, do)
-    b = M.delta_rule_plain(*ins); gb = torch.autograd.grad(b, ins, do)
-    print("delta rule: out", f"{rel(a, b):.4f}", "grads q k v g beta", [f"{rel(x, y):.4f}" for x, y in zip(ga, gb)], flush=True)
 
 
 def check_model(mix):
@@ -90,7 +79,7 @@ def timing(mix_dir, B, T, steps=12):
 if __name__ == "__main__":
     print(torch.__version__, torch.cuda.get_device_name(), "fla", M.HAVE_FLA, flush=True)
     t = time.time()
-    check_rule()
+    prepare(M.delta_rule, M.delta_rule_plain, lambda *a: print(*a, flush=True))
     mix = Mixture(sys.argv[1], dev, 2048)
     check_model(mix)
     M.HAVE_FLA = True

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from data import KINDS, ROW, TAIL
 from export import export
-from model import HAVE_FLA, Config, Model, head_loss
+from gdn_backward import prepare
+from model import HAVE_FLA, Config, Model, delta_rule, delta_rule_plain, head_loss
 from quant import bits_of, fake
 
 MAIN = dict(py=0.50, prose=0.22, c=0.09, js=0.05, rs=0.05, pairs=0.09)
@@ -201,6 +202,8 @@ def main():
         s = " ".join(map(str, s))
         print(s, flush=True)
         log.write(s + "\n"); log.flush()
+    if dev == "cuda":
+        prepare(delta_rule, delta_rule_plain, say)
     model = Model(cfg).to(dev)
     opt = Optimizer(model, a.lr, a.adam)
     if dev == "cuda":                                        # bfloat16 weights for the matrices, float32 for what is small
