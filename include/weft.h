@@ -48,7 +48,6 @@ typedef struct weft_error {
 /* "out of memory" and the like: a fixed English phrase, never NULL. */
 const char *weft_status_name(weft_status s);
 
-
 /* ---- the engine ------------------------------------------------------------------------------------------------------------ */
 
 #define WEFT_MAX_DEPTH 8 /* drafts ahead of a token */
@@ -60,11 +59,11 @@ typedef struct weft_config {
     const char *model; /* a Hugging Face model folder */
     int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
     const char *isa;   /* NULL or "auto": the best kernels for this processor; see `weft run --help` */
-    bool precise;      /* float32 activations, KV and probabilities, weights as stored: the only mode of this version, true or not */
-    int context;       /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
-    int max_requests;  /* requests at a time; 0: 1 */
-    int chunk;         /* prompt rows in a step; 0: 256 */
-    int max_depth;     /* the deepest draft any request may ask for, 0..WEFT_MAX_DEPTH; -1: 4 */
+    bool precise;     /* float32 activations, KV and probabilities, weights as stored: the only mode of this version, true or not */
+    int context;      /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
+    int max_requests; /* requests at a time; 0: 1 */
+    int chunk;        /* prompt rows in a step; 0: 256 */
+    int max_depth;    /* the deepest draft any request may ask for, 0..WEFT_MAX_DEPTH; -1: 4 */
 } weft_config;
 
 /* What a configuration takes, in bytes; filled without loading anything. */
@@ -92,7 +91,8 @@ void weft_engine_info(const weft_engine *engine, weft_info *info);
 
 /* Ids of text[0..n). special: control tokens ("<|im_end|>") in the text are recognised; otherwise they are letters like others.
  * *ids is freed by weft_ids_free(). */
-weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weft_error *e);
+weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
+                        weft_error *e);
 /* One user turn in ChatML, up to where the answer begins. */
 weft_status weft_encode_chat(const weft_engine *engine, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e);
 void weft_ids_free(int32_t *ids);
@@ -102,14 +102,15 @@ void weft_ids_free(int32_t *ids);
 typedef struct weft_request_desc {
     const int32_t *prompt; /* at least one id; copied */
     size_t n_prompt;
-    int max_tokens;        /* >= 1 */
-    double temperature;    /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
+    int max_tokens;     /* >= 1 */
+    double temperature; /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
     uint64_t seed;
-    int depth;             /* tokens that the MTP head drafts ahead, 0..max_depth; more than the checkpoint can: none */
-    bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
-    const int32_t *drafts; /* not NULL: drafts come from this list instead of the MTP head (tests): drafts[i] for the i-th generated */
-    size_t n_drafts;       /* token. Copied. */
-    void *user;            /* the caller's own */
+    int depth;       /* tokens that the MTP head drafts ahead, 0..max_depth; more than the checkpoint can: none */
+    bool ignore_end; /* end tokens do not end the answer (tests, benchmarks) */
+    const int32_t
+        *drafts;     /* not NULL: drafts come from this list instead of the MTP head (tests): drafts[i] for the i-th generated */
+    size_t n_drafts; /* token. Copied. */
+    void *user;      /* the caller's own */
 } weft_request_desc;
 
 /* WEFT_EBUSY when no place is free, WEFT_EINVAL when prompt and max_tokens can never fit. */
@@ -129,23 +130,23 @@ typedef enum weft_end_reason {
 typedef struct weft_event {
     weft_request *request;
     weft_event_kind kind;
-    int32_t token;          /* TOKEN */
-    const char *text;       /* whole UTF-8 characters that this event completes, may be empty; never NULL */
+    int32_t token;    /* TOKEN */
+    const char *text; /* whole UTF-8 characters that this event completes, may be empty; never NULL */
     size_t n_text;
     weft_end_reason reason; /* END */
     const weft_error *error;
 } weft_event;
 
-/* One step: drafts, one pass over all running requests, sampling. False: nothing is running. *events, *n_events of them, perhaps none,
- * stay valid until the next call on the engine. A request that fails ends with an event of its own. */
+/* One step: drafts, one pass over all running requests, sampling. False: nothing is running. *events, *n_events of them, perhaps
+ * none, stay valid until the next call on the engine. A request that fails ends with an event of its own. */
 bool weft_run_step(weft_engine *engine, const weft_event **events, size_t *n_events);
 
-typedef struct weft_stats { /* counts since the engine was opened, or of one request */
-    uint64_t prompt_tokens;  /* prompt rows passed through the trunk */
-    uint64_t tokens;         /* generated */
-    uint64_t passes;         /* trunk calls (of a request: in which it had rows) */
-    uint64_t rows;           /* rows in them, speculative ones included */
-    uint64_t draft_steps;    /* MTP calls */
+typedef struct weft_stats {                                     /* counts since the engine was opened, or of one request */
+    uint64_t prompt_tokens;                                     /* prompt rows passed through the trunk */
+    uint64_t tokens;                                            /* generated */
+    uint64_t passes;                                            /* trunk calls (of a request: in which it had rows) */
+    uint64_t rows;                                              /* rows in them, speculative ones included */
+    uint64_t draft_steps;                                       /* MTP calls */
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* drafts at each depth: verified, and found right */
     uint64_t prefill_ns, decode_ns, draft_ns; /* engine only: passes that carried prompt rows; other passes; drafting */
 } weft_stats;

@@ -48,7 +48,8 @@ static weft_status ids_from_tensor(weft_cli_ids *ids, const char *path, const vo
     return s;
 }
 
-/* A safetensors file begins with the length of its header, 8 bytes of which the upper ones are 0; a list of ids has no zero byte. */
+/* A safetensors file begins with the length of its header, 8 bytes of which the upper ones are 0; a list of ids has no zero byte.
+ */
 weft_status weft_cli_read_ids(weft_cli_ids *ids, const char *path, weft_error *e) {
     char *data = NULL;
     size_t size = 0;

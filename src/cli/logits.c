@@ -7,7 +7,8 @@
 #include "format/safetensors.h"
 #include "weft.h"
 
-/* ---- logits ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- logits
+ * ------------------------------------------------------------------------------------------------------------------------ */
 
 typedef struct result {
     size_t n, vocab;
@@ -36,7 +37,12 @@ static weft_status score(const weft_config *config, const weft_cli_ids *ids, con
     if (s == WEFT_OK) {
         int64_t n = (int64_t)ids->n, vocab = info.vocab;
         const weft_tensor tensors[] = {
-            {.name = "logits", .dtype = WEFT_F32, .rank = 2, .shape = {n, vocab}, .data = (const uint8_t *)r.logits, .bytes = (size_t)(n * vocab) * 4},
+            {.name = "logits",
+             .dtype = WEFT_F32,
+             .rank = 2,
+             .shape = {n, vocab},
+             .data = (const uint8_t *)r.logits,
+             .bytes = (size_t)(n * vocab) * 4},
             {.name = "mtp_logits_d1",
              .dtype = WEFT_F32,
              .rank = 2,
@@ -60,7 +66,8 @@ int weft_cmd_logits(int argc, char **argv) {
         WEFT_TEXT("ids", "FILE", &ids_path, NULL, NULL,
                   "The ids: numbers between blanks, or a safetensors file with a tensor 'input_ids' (I32 or I64)."),
         WEFT_TEXT("out", "FILE", &out, NULL, NULL,
-                  "Where the result goes: a safetensors file with 'logits' [T, V] and, where the model has an MTP head, 'mtp_logits_d1' [T-1, "
+                  "Where the result goes: a safetensors file with 'logits' [T, V] and, where the model has an MTP head, "
+                  "'mtp_logits_d1' [T-1, "
                   "V], both float32."),
         WEFT_INTEGER("chunk", "N", &chunk, 0, 65536, "256", "Rows in a step. The result does not depend on it."),
         WEFT_INTEGER("threads", "N", &threads, 0, 256, "all processors", "Worker threads. The result does not depend on it."),
@@ -73,8 +80,9 @@ int weft_cmd_logits(int argc, char **argv) {
         .positional = "MODEL",
         .least = 1,
         .most = 1,
-        .summary = "Writes the logits that a model gives for a list of token ids, position by position. Row i of mtp_logits_d1 is the MTP "
-                   "head's first draft from the hidden row of position i and the id at i + 1; it predicts the id at i + 2.",
+        .summary =
+            "Writes the logits that a model gives for a list of token ids, position by position. Row i of mtp_logits_d1 is the MTP "
+            "head's first draft from the hidden row of position i and the id at i + 1; it predicts the id at i + 2.",
         .options = options,
     };
     int code;

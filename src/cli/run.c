@@ -2,16 +2,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/num.h"
 #include "base/vec.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
+#include "cli/input.h"
 #include "weft.h"
+
+#define LARGEST_PROMPT ((size_t)64 << 20) /* bytes */
 
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
@@ -21,7 +21,8 @@ typedef struct options {
     bool raw, stats, precise, ignore_end;
 } options;
 
-/* ---- interruption --------------------------------------------------------------------------------------------------------------- */
+/* ---- interruption ---------------------------------------------------------------------------------------------------------------
+ */
 
 static volatile sig_atomic_t interrupted;
 
@@ -31,28 +32,12 @@ static void on_interrupt(int sig) {
     signal(sig, SIG_DFL);
 }
 
-/* ---- the prompt ------------------------------------------------------------------------------------------------------------------ */
+/* ---- statistics
+ * ------------------------------------------------------------------------------------------------------------------ */
 
-/* One argument is a model if it is a folder, or looks like the path of one; otherwise it is the prompt. */
-static bool is_model(const char *arg) {
-    if (weft_dir_exists(arg) || weft_ends_with(arg, ".safetensors") || weft_ends_with(arg, ".gguf")) return true;
-    return !strpbrk(arg, " \n\t") && (weft_starts_with(arg, "/") || weft_starts_with(arg, "./") || weft_starts_with(arg, "../"));
+static double rate(uint64_t n, uint64_t ns) {
+    return ns ? (double)n * 1e9 / (double)ns : 0;
 }
-
-static weft_status read_stdin(weft_str *text, weft_error *e) {
-    char block[65536];
-    size_t n;
-    if (isatty(STDIN_FILENO)) fputs("weft: type the prompt, end it with Ctrl-D\n", stderr);
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
-        if (text->n + n > (size_t)64 << 20) return weft_fail(e, WEFT_EINVAL, "the prompt on standard input is over 64 MiB");
-        if (!weft_str_add(text, block, n)) return weft_fail_oom(e, "the prompt");
-    }
-    return ferror(stdin) ? weft_fail(e, WEFT_EIO, "cannot read standard input") : WEFT_OK;
-}
-
-/* ---- statistics ------------------------------------------------------------------------------------------------------------------ */
-
-static double rate(uint64_t n, uint64_t ns) { return ns ? (double)n * 1e9 / (double)ns : 0; }
 
 static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
     weft_stats s;
@@ -60,23 +45,27 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
     weft_engine_stats(g, &s);
     weft_engine_info(g, &info);
     uint64_t decode_ns = s.decode_ns + s.draft_ns;
-    fprintf(stderr, "\nkernels   %s, %d thread%s, loaded in %.2f s\n", info.isa, info.threads, info.threads == 1 ? "" : "s", (double)load_ns / 1e9);
-    fprintf(stderr, "prompt    %llu tokens, %.1f tok/s\n", (unsigned long long)s.prompt_tokens, rate(s.prompt_tokens, s.prefill_ns));
+    fprintf(stderr, "\nkernels   %s, %d thread%s, loaded in %.2f s\n", info.isa, info.threads, info.threads == 1 ? "" : "s",
+            (double)load_ns / 1e9);
+    fprintf(stderr, "prompt    %llu tokens, %.1f tok/s\n", (unsigned long long)s.prompt_tokens,
+            rate(s.prompt_tokens, s.prefill_ns));
     /* The first token comes out of the last prompt pass. */
-    fprintf(stderr, "answer    %llu tokens, %.1f tok/s", (unsigned long long)s.tokens, rate(s.tokens ? s.tokens - 1 : 0, decode_ns));
+    fprintf(stderr, "answer    %llu tokens, %.1f tok/s", (unsigned long long)s.tokens,
+            rate(s.tokens ? s.tokens - 1 : 0, decode_ns));
     fprintf(stderr, " in %llu passes\n", (unsigned long long)s.passes);
     if (!info.has_mtp && depth)
         fputs("drafts    none: this checkpoint has no MTP head\n", stderr);
     else if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
         for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
-            fprintf(stderr, "%s depth %d: %.0f %% of %llu", i ? "," : "", i + 1, 100.0 * (double)s.accepted[i] / (double)s.drafted[i],
-                    (unsigned long long)s.drafted[i]);
+            fprintf(stderr, "%s depth %d: %.0f %% of %llu", i ? "," : "", i + 1,
+                    100.0 * (double)s.accepted[i] / (double)s.drafted[i], (unsigned long long)s.drafted[i]);
         fputc('\n', stderr);
     }
 }
 
-/* ---- the answer ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the answer
+ * ------------------------------------------------------------------------------------------------------------------- */
 
 /* Writes what comes; false when nobody reads it any more. */
 static bool write_text(const weft_event *ev, const options *o, bool *line_open) {
@@ -119,10 +108,12 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
     size_t n_prompt = 0;
     weft_info info;
     weft_engine_info(g, &info);
-    weft_status s = o->raw ? weft_encode(g, text, n, true, &prompt, &n_prompt, e) : weft_encode_chat(g, text, n, &prompt, &n_prompt, e);
+    weft_status s =
+        o->raw ? weft_encode(g, text, n, true, &prompt, &n_prompt, e) : weft_encode_chat(g, text, n, &prompt, &n_prompt, e);
     if (s == WEFT_OK && o->drafts) s = weft_cli_read_ids(&drafts, o->drafts, e);
     if (s == WEFT_OK && n_prompt >= (size_t)info.context)
-        s = weft_fail(e, WEFT_EINVAL, "the prompt has %zu tokens and the context %d: give --context N, or a shorter prompt", n_prompt, info.context);
+        s = weft_fail(e, WEFT_EINVAL, "the prompt has %zu tokens and the context %d: give --context N, or a shorter prompt",
+                      n_prompt, info.context);
     if (s == WEFT_OK) {
         int64_t room = info.context - (int64_t)n_prompt;
         weft_request *r = NULL;
@@ -155,7 +146,7 @@ static int open_and_run(const options *o) {
                           .context = (int)o->context,
                           .chunk = (int)o->chunk,
                           .max_depth = (int)o->depth};
-    weft_status s = o->prompt ? WEFT_OK : read_stdin(&text, &e);
+    weft_status s = o->prompt ? WEFT_OK : weft_cli_read_stdin(&text, LARGEST_PROMPT, "the prompt", &e);
     const char *prompt = o->prompt ? o->prompt : weft_str_z(&text);
     uint64_t start = weft_now_ns();
     if (s == WEFT_OK) s = weft_engine_open(&g, &config, &e);
@@ -183,12 +174,14 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),
-        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "the model's, at most 8192", "Tokens that prompt and answer may take together."),
+        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "the model's, at most 8192",
+                     "Tokens that prompt and answer may take together."),
         WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
         WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
         WEFT_HEADING("Testing"),
         WEFT_TEXT("ids", "FILE", &o.ids, NULL, NULL, "Write the ids of prompt and answer to FILE instead of printing text."),
-        WEFT_TEXT("drafts", "FILE", &o.drafts, NULL, NULL, "Take drafts from FILE (ids; the i-th for the i-th token) instead of the MTP head."),
+        WEFT_TEXT("drafts", "FILE", &o.drafts, NULL, NULL,
+                  "Take drafts from FILE (ids; the i-th for the i-th token) instead of the MTP head."),
         WEFT_FLAG("ignore-end", &o.ignore_end, "Go on after an end token."),
         WEFT_END,
     };
@@ -197,13 +190,14 @@ int weft_cmd_run(int argc, char **argv) {
         .positional = "[MODEL] [PROMPT]",
         .least = 0,
         .most = 2,
-        .summary = "Answers a prompt. MODEL is a Hugging Face model folder; without one the bundled model answers. Without PROMPT it is read "
+        .summary = "Answers a prompt. MODEL is a Hugging Face model folder; without one the bundled model answers. Without PROMPT "
+                   "it is read "
                    "from standard input. Ctrl-C ends the answer and prints the statistics.",
         .options = table,
     };
     int code;
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
-    if (argc == 2 || (argc == 1 && is_model(argv[0]))) o.model = argv[0];
+    if (argc == 2 || (argc == 1 && weft_cli_is_model(argv[0]))) o.model = argv[0];
     if (argc == 2 || (argc == 1 && !o.model)) o.prompt = argv[argc - 1];
     if (!o.model) o.model = weft_cli_bundled_model();
     if (!o.model) return weft_cli_fail("the bundled model was not found; name a model folder: weft run MODEL PROMPT");

@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
+#include "cli/input.h"
 #include "text/chatml.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -20,14 +21,6 @@ typedef struct options {
 
 /* ---- what comes in ---- */
 
-/* One argument is a model if it is a folder, or looks like the path of one or of a tokenizer; otherwise it is the text. */
-static bool is_model(const char *arg) {
-    if (weft_dir_exists(arg)) return true;
-    if (strpbrk(arg, " \n\t")) return false;
-    return weft_ends_with(arg, ".json") || weft_starts_with(arg, "/") || weft_starts_with(arg, "./") ||
-           weft_starts_with(arg, "../");
-}
-
 static weft_status open_tokenizer(weft_tokenizer **t, const char *model, weft_error *e) {
     weft_str path = {0};
     bool ok = weft_str_addf(&path, weft_dir_exists(model) ? "%s/tokenizer.json" : "%s", model);
@@ -38,15 +31,7 @@ static weft_status open_tokenizer(weft_tokenizer **t, const char *model, weft_er
 
 static weft_status read_input(const options *o, weft_str *text, weft_error *e) {
     if (o->input) return weft_str_addz(text, o->input) ? WEFT_OK : weft_fail_oom(e, "the text");
-    char block[65536];
-    size_t n;
-    if (isatty(STDIN_FILENO)) fprintf(stderr, "weft: type the %s, end with Ctrl-D\n", o->decode ? "ids" : "text");
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
-        if (n > INPUT_LARGEST - text->n)
-            return weft_fail(e, WEFT_EINVAL, "the text on standard input is over %zu bytes", INPUT_LARGEST);
-        if (!weft_str_add(text, block, n)) return weft_fail_oom(e, "the text");
-    }
-    return ferror(stdin) ? weft_fail(e, WEFT_EIO, "cannot read standard input") : WEFT_OK;
+    return weft_cli_read_stdin(text, INPUT_LARGEST, o->decode ? "the list of ids" : "the text", e);
 }
 
 static weft_status encode(const weft_tokenizer *t, const options *o, weft_ids *ids, weft_error *e) {
@@ -213,7 +198,7 @@ int weft_cmd_tokenize(int argc, char **argv) {
         weft_cli_fail("these options of tokenize exclude each other; see weft tokenize --help");
         return WEFT_EXIT_USAGE;
     }
-    if (argc == 2 || (argc == 1 && is_model(argv[0]))) o.model = argv[0];
+    if (argc == 2 || (argc == 1 && weft_cli_is_model(argv[0]))) o.model = argv[0];
     if (argc == 2 || (argc == 1 && !o.model)) o.input = argv[argc - 1];
     if (!o.model) o.model = weft_cli_bundled_model();
     if (!o.model) return weft_cli_fail("the bundled model was not found; name a model folder: weft tokenize MODEL TEXT");

@@ -1,7 +1,7 @@
 /* engine.c: opening, planning, requests, text.
  *
- * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a model
- * or a context that does not fit is refused with the numbers before anything is read; then for good. */
+ * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a
+ * model or a context that does not fit is refused with the numbers before anything is read; then for good. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -19,7 +19,8 @@
 #define MAX_CHUNK 65536
 #define MAX_CONTEXT (1 << 24)
 
-/* ---- planning --------------------------------------------------------------------------------------------------------------------- */
+/* ---- planning
+ * --------------------------------------------------------------------------------------------------------------------- */
 
 /* The caller's wishes with the defaults filled in, and the plan that follows. */
 static weft_status settle(const weft_config *wish, const weft_model_dir *dir, weft_config *c, weft_plan *p, weft_error *e) {
@@ -40,7 +41,8 @@ static weft_status settle(const weft_config *wish, const weft_model_dir *dir, we
     *p = (weft_plan){.max_rows = c->chunk + c->max_requests * (1 + c->max_depth),
                      .max_spans = c->max_requests,
                      .max_draft = c->max_depth,
-                     .n_pages = (c->context + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS + c->max_requests - 1, /* each may part-fill one */
+                     .n_pages =
+                         (c->context + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS + c->max_requests - 1, /* each may part-fill one */
                      .n_slots = c->max_requests};
     return WEFT_OK;
 }
@@ -85,11 +87,13 @@ static weft_status refuse_if_short(const weft_config *c, const weft_memory *m, w
     return weft_fail(e, WEFT_ENOMEM,
                      "the model needs %s of memory and this machine has %s: weights %s, a context of %d tokens %s, states %s; "
                      "a smaller context or a checkpoint with fewer bits needs less",
-                     weft_bytes_text(m->total, total), weft_bytes_text(m->available, available), weft_bytes_text(m->weights, weights),
-                     c->context, weft_bytes_text(m->kv, kv), weft_bytes_text(m->states, states));
+                     weft_bytes_text(m->total, total), weft_bytes_text(m->available, available),
+                     weft_bytes_text(m->weights, weights), c->context, weft_bytes_text(m->kv, kv),
+                     weft_bytes_text(m->states, states));
 }
 
-/* ---- opening ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * ---------------------------------------------------------------------------------------------------------------------- */
 
 static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     weft_str path = {0};
@@ -125,7 +129,8 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
     g->events = weft_calloc(events, sizeof *g->events);
     g->event_text = weft_calloc(events, sizeof *g->event_text);
-    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->logits || !g->allowed || !g->events || !g->event_text)
+    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->logits || !g->allowed || !g->events ||
+        !g->event_text)
         return weft_fail_oom(e, "the engine's tables");
     WEFT_TRY(weft_index_pool_open(&g->pages, g->plan.n_pages, "the table of KV pages", e));
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
@@ -191,12 +196,18 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g);
 }
 
-void weft_engine_info(const weft_engine *g, weft_info *info) { *info = g->info; }
-void weft_engine_stats(const weft_engine *g, weft_stats *stats) { *stats = g->stats; }
+void weft_engine_info(const weft_engine *g, weft_info *info) {
+    *info = g->info;
+}
+void weft_engine_stats(const weft_engine *g, weft_stats *stats) {
+    *stats = g->stats;
+}
 
-/* ---- text -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- text
+ * -------------------------------------------------------------------------------------------------------------------------- */
 
-static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, int32_t **ids, size_t *n_ids, weft_error *e) {
+static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, int32_t **ids, size_t *n_ids,
+                          weft_error *e) {
     if (!g->tokenizer) return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: only ids can be given", g->dir.path);
     weft_ids out = {0};
     weft_status s = weft_tokenizer_encode(g->tokenizer, parts, n_parts, &out, e);
@@ -209,7 +220,8 @@ static weft_status encode(const weft_engine *g, const weft_text_part *parts, siz
     return WEFT_OK;
 }
 
-weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids, weft_error *e) {
+weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
+                        weft_error *e) {
     return encode(g, &(weft_text_part){.text = text, .n = n, .special = special}, 1, ids, n_ids, e);
 }
 
@@ -221,23 +233,27 @@ weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, i
     return s;
 }
 
-void weft_ids_free(int32_t *ids) { weft_free(ids); }
+void weft_ids_free(int32_t *ids) {
+    weft_free(ids);
+}
 
-/* ---- requests ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- requests
+ * ----------------------------------------------------------------------------------------------------------------------- */
 
 static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
     if (!d->n_prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
     if (d->max_tokens < 1) return weft_fail(e, WEFT_EINVAL, "max_tokens is %d; at least 1 is needed", d->max_tokens);
     if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)
-        return weft_fail(e, WEFT_EINVAL, "a prompt of %zu tokens and max_tokens %d are over the context of %d", d->n_prompt, d->max_tokens,
-                         g->info.context);
+        return weft_fail(e, WEFT_EINVAL, "a prompt of %zu tokens and max_tokens %d are over the context of %d", d->n_prompt,
+                         d->max_tokens, g->info.context);
     if (!(d->temperature >= 0 && d->temperature <= 100))
         return weft_fail(e, WEFT_EINVAL, "a temperature of %g is outside 0..100", d->temperature);
     if (d->depth < 0 || d->depth > g->info.max_depth)
         return weft_fail(e, WEFT_EINVAL, "a draft depth of %d is outside 0..%d", d->depth, g->info.max_depth);
     for (size_t i = 0; i < d->n_prompt; i++)
         if (d->prompt[i] < 0 || d->prompt[i] >= g->info.vocab)
-            return weft_fail(e, WEFT_EINVAL, "prompt id %d at position %zu is outside the vocabulary of %d", d->prompt[i], i, g->info.vocab);
+            return weft_fail(e, WEFT_EINVAL, "prompt id %d at position %zu is outside the vocabulary of %d", d->prompt[i], i,
+                             g->info.vocab);
     if (g->n_requests == g->config.max_requests)
         return weft_fail(e, WEFT_EBUSY, "all %d places for requests are taken", g->config.max_requests);
     return WEFT_OK;
@@ -293,9 +309,13 @@ void weft_request_close(weft_request *r) {
     weft_free(r);
 }
 
-void *weft_request_user(const weft_request *r) { return r->user; }
+void *weft_request_user(const weft_request *r) {
+    return r->user;
+}
 const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
     *n = r->ids.n;
     return r->ids.v;
 }
-void weft_request_stats(const weft_request *r, weft_stats *stats) { *stats = r->stats; }
+void weft_request_stats(const weft_request *r, weft_stats *stats) {
+    *stats = r->stats;
+}

@@ -64,12 +64,12 @@ struct weft_engine {
 
     /* a step's tables, sized for the plan */
     weft_plan plan;
-    int32_t *tokens;    /* [max_rows] */
-    weft_span *spans;   /* [max_spans] */
-    int *rows;          /* [logit rows] */
+    int32_t *tokens;         /* [max_rows] */
+    weft_span *spans;        /* [max_spans] */
+    int *rows;               /* [logit rows] */
     weft_request **drafting; /* [max_requests] */
-    float *logits;      /* [vocab] */
-    weft_event *events; /* [max_requests * (1 + max_depth + 1)] */
+    float *logits;           /* [vocab] */
+    weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
     weft_stats stats;
@@ -87,7 +87,9 @@ weft_status weft_place_flush(weft_request *r, weft_error *e);
 weft_status weft_draft(weft_engine *g, weft_error *e);
 
 /* Rows that can have logits at a time. */
-static inline int weft_logit_rows(const weft_config *c) { return c->max_requests * (1 + c->max_depth); }
+static inline int weft_logit_rows(const weft_config *c) {
+    return c->max_requests * (1 + c->max_depth);
+}
 
 /* NULL, or which invariant is broken. */
 const char *weft_engine_check(const weft_engine *g);

@@ -4,7 +4,9 @@
 #include "base/rng.h"
 
 /* A NaN fails both comparisons, an infinity one. */
-static bool finite(float x) { return x <= 3.402823466e38f && x >= -3.402823466e38f; }
+static bool finite(float x) {
+    return x <= 3.402823466e38f && x >= -3.402823466e38f;
+}
 
 int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const bool *allowed, uint32_t index) {
     int32_t best = -1;

@@ -23,7 +23,8 @@ static weft_status emit(scoring *s, int pos, int from, int n, weft_error *e) {
     for (int i = 0; i < n; i++) {
         bool mtp = g->info.has_mtp && pos + from + i > 0;
         if (mtp) WEFT_TRY(weft_read(g->dev, logits, i, s->mtp_logits, e));
-        WEFT_TRY(s->row(s->ctx, (size_t)(pos + from + i), trunk + (size_t)i * (size_t)g->info.vocab, mtp ? s->mtp_logits : NULL, e));
+        WEFT_TRY(
+            s->row(s->ctx, (size_t)(pos + from + i), trunk + (size_t)i * (size_t)g->info.vocab, mtp ? s->mtp_logits : NULL, e));
     }
     return WEFT_OK;
 }
@@ -36,7 +37,8 @@ static weft_status score_chunk(scoring *s, int n, weft_error *e) {
     weft_model_pass(g->model, WEFT_MTP_FULL);
     weft_status status = WEFT_OK;
     int most = weft_logit_rows(&g->config);
-    for (int from = 0; from < n && status == WEFT_OK; from += most) status = emit(s, r->done, from, n - from < most ? n - from : most, e);
+    for (int from = 0; from < n && status == WEFT_OK; from += most)
+        status = emit(s, r->done, from, n - from < most ? n - from : most, e);
     weft_status ended = weft_end(g->dev, status == WEFT_OK ? e : NULL);
     r->done = r->stored = r->done + n;
     return status != WEFT_OK ? status : ended;

@@ -1,7 +1,7 @@
 /* step.c: one step of the engine: drafts, one pass over all running requests, sampling.
  *
- * Every request contributes one span: a piece of its prompt, or its pending token with the drafts after it. Each row that predicts an
- * unknown token is sampled by the request's own rule; a draft that equals the sampled token is accepted, the first that does not
+ * Every request contributes one span: a piece of its prompt, or its pending token with the drafts after it. Each row that predicts
+ * an unknown token is sampled by the request's own rule; a draft that equals the sampled token is accepted, the first that does not
  * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. */
 #include <assert.h>
 
@@ -16,7 +16,8 @@ static bool is_end(const weft_engine *g, int32_t id) {
     return false;
 }
 
-/* ---- events --------------------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static void add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
     weft_engine *g = r->engine;
@@ -41,7 +42,8 @@ static void end(weft_request *r, weft_end_reason reason) {
     add_event(r, WEFT_EVENT_END, -1, reason);
 }
 
-/* ---- the batch ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the batch ------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
 static int gather(weft_engine *g, weft_step *step) {
@@ -73,7 +75,8 @@ static int gather(weft_engine *g, weft_step *step) {
     return wanted;
 }
 
-/* ---- what the pass says ------------------------------------------------------------------------------------------------------------ */
+/* ---- what the pass says
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Walks the request's rows; *logit is the next row of the logits buffer. */
 static void absorb(weft_request *r, int *logit) {

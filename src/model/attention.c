@@ -10,7 +10,8 @@ weft_coef *weft_rope_frequencies(weft_loader *l) {
     return weft_load_coef(l, freq, n);
 }
 
-void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const char *path, bool shift, weft_coef *freq, int first_key) {
+void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const char *path, bool shift, weft_coef *freq,
+                               int first_key) {
     const weft_model_config *c = l->config;
     int64_t d = c->head_dim, q = d * c->n_heads, kv = d * c->n_kv_heads, hidden = c->hidden_size;
     const char *q_path = weft_loader_path(l, path, ".q_proj"); /* per head: head_dim rows of q, then head_dim rows of its gate */

@@ -11,7 +11,7 @@ typedef struct weft_scratch {
     weft_buf *h;     /* hidden: its norm, what a block reads */
     weft_buf *delta; /* hidden: what a block adds to x */
 
-    weft_buf *q, *gate, *k, *v, *attended; /* attention: n_heads head_dim (q, gate, attended), n_kv_heads head_dim */
+    weft_buf *q, *gate, *k, *v, *attended;       /* attention: n_heads head_dim (q, gate, attended), n_kv_heads head_dim */
     weft_buf *qkv, *z, *alpha, *beta, *recalled; /* GDN: channels, n_v_heads v_dim (z, recalled), n_v_heads */
     weft_buf *mlp_gate, *mlp_up;                 /* feed-forward: intermediate or shared_intermediate */
     weft_buf *router, *expert_ids, *expert_weights, *shared, *shared_gate; /* MoE: experts, top_k twice, hidden, 1 */
@@ -27,7 +27,8 @@ typedef struct weft_gated_attention {
     weft_attention op;
     float eps;
 } weft_gated_attention;
-void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const char *path, bool shift, weft_coef *freq, int first_key);
+void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const char *path, bool shift, weft_coef *freq,
+                               int first_key);
 /* delta = attention(h). */
 void weft_gated_attention_run(const weft_gated_attention *a, weft_dev *dev, const weft_scratch *s);
 /* Only writes this step's keys and values. */
@@ -48,7 +49,7 @@ void weft_delta_net_run(const weft_delta_net *g, weft_dev *dev, const weft_scrat
 
 /* ---- feed-forward: SwiGLU, or a mixture of experts with a gated shared expert ---- */
 typedef struct weft_feed_forward {
-    weft_mat *gate, *up, *down; /* dense, or the shared expert (NULL: none) */
+    weft_mat *gate, *up, *down;                                      /* dense, or the shared expert (NULL: none) */
     weft_mat *router, *experts_gate_up, *experts_down, *shared_gate; /* router NULL: dense */
     bool renormalise;
 } weft_feed_forward;

@@ -49,7 +49,8 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
 }
 
 void weft_delta_net_run(const weft_delta_net *g, weft_dev *dev, const weft_scratch *s) {
-    weft_linear(dev, (weft_buf *[]){s->qkv, s->z, s->alpha, s->beta}, (const weft_mat *[]){g->qkv, g->z, g->alpha, g->beta}, 4, s->h);
+    weft_linear(dev, (weft_buf *[]){s->qkv, s->z, s->alpha, s->beta}, (const weft_mat *[]){g->qkv, g->z, g->alpha, g->beta}, 4,
+                s->h);
     weft_gdn_run(dev, s->recalled, s->qkv, s->alpha, s->beta, &g->op);
     weft_norm_gated(dev, s->recalled, s->recalled, s->z, g->gain, g->eps);
     weft_linear(dev, (weft_buf *[]){s->delta}, (const weft_mat *[]){g->out}, 1, s->recalled);

@@ -10,7 +10,9 @@
 void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, weft_error *e) {
     *l = (weft_loader){.dev = dev, .dir = dir, .config = &dir->config, .e = e};
 }
-void weft_loader_close(weft_loader *l) { weft_arena_free(&l->arena); }
+void weft_loader_close(weft_loader *l) {
+    weft_arena_free(&l->arena);
+}
 void weft_loader_fail(weft_loader *l, weft_status s) {
     if (l->status == WEFT_OK) l->status = s;
 }
@@ -32,7 +34,9 @@ const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt
     return path;
 }
 
-bool weft_loader_has(const weft_loader *l, const char *name) { return weft_tensors_find(l->dir->tensors, name) != NULL; }
+bool weft_loader_has(const weft_loader *l, const char *name) {
+    return weft_tensors_find(l->dir->tensors, name) != NULL;
+}
 
 int weft_loader_rows(weft_loader *l, const char *path) {
     const weft_tensor *t = weft_tensors_find(l->dir->tensors, weft_loader_path(l, path, ".weight"));
@@ -54,7 +58,8 @@ static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values
     const source *s = ctx;
     int64_t part = row / s->part_rows, r = row % s->part_rows;
     weft_weight *w = &s->parts[(s->per_expert ? expert * s->n_parts : 0) + part];
-    return weft_weight_read(w, s->per_expert ? 0 : expert, r / s->block * s->stride + s->offset + r % s->block, values, scale, bias, e);
+    return weft_weight_read(w, s->per_expert ? 0 : expert, r / s->block * s->stride + s->offset + r % s->block, values, scale, bias,
+                            e);
 }
 
 static source *new_source(weft_loader *l, int64_t n_parts, int64_t part_rows, int64_t copies) {
@@ -64,7 +69,12 @@ static source *new_source(weft_loader *l, int64_t n_parts, int64_t part_rows, in
         weft_loader_fail(l, weft_fail_oom(l->e, "a weight's description"));
         return NULL;
     }
-    *s = (source){.parts = parts, .n_parts = n_parts, .part_rows = part_rows, .per_expert = copies > 1, .block = part_rows, .stride = part_rows};
+    *s = (source){.parts = parts,
+                  .n_parts = n_parts,
+                  .part_rows = part_rows,
+                  .per_expert = copies > 1,
+                  .block = part_rows,
+                  .stride = part_rows};
     return s;
 }
 
@@ -83,7 +93,15 @@ static weft_mat *make(weft_loader *l, source *s, const char *path, int64_t exper
             return NULL;
         }
     weft_mat *m = NULL;
-    weft_mat_desc desc = {.dtype = w->dtype, .bits = w->bits, .group = w->group, .experts = experts, .n = n, .k = k, .name = path, .read = read_row, .ctx = s};
+    weft_mat_desc desc = {.dtype = w->dtype,
+                          .bits = w->bits,
+                          .group = w->group,
+                          .experts = experts,
+                          .n = n,
+                          .k = k,
+                          .name = path,
+                          .read = read_row,
+                          .ctx = s};
     l->status = weft_mat_make(l->dev, &desc, &m, l->e);
     return l->status == WEFT_OK ? m : NULL;
 }
@@ -103,8 +121,8 @@ weft_mat *weft_load_half(weft_loader *l, const char *path, int half, int64_t blo
 }
 
 /* `names` (one or two) of each expert, side by side on the device; `fused` is the tensor that holds them all. */
-static weft_mat *load_experts(weft_loader *l, const char *path, const char *fused, const char *const *names, int n_names, int64_t experts,
-                              int64_t rows, int64_t k) {
+static weft_mat *load_experts(weft_loader *l, const char *path, const char *fused, const char *const *names, int n_names,
+                              int64_t experts, int64_t rows, int64_t k) {
     if (l->status != WEFT_OK) return NULL;
     const char *all = weft_loader_path(l, path, ".experts.%s", fused);
     if (weft_loader_has(l, all) || weft_loader_has(l, weft_loader_path(l, all, ".weight"))) {
@@ -130,7 +148,8 @@ weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int6
     return load_experts(l, path, "down_proj", (const char *const[]){"down_proj"}, 1, experts, n, inner);
 }
 
-/* ---- small tensors ------------------------------------------------------------------------------------------------------------- */
+/* ---- small tensors -------------------------------------------------------------------------------------------------------------
+ */
 
 float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_t *shape) {
     if (l->status != WEFT_OK) return NULL;

@@ -2,8 +2,8 @@
  *
  * Inside a step (weft_begin .. weft_end) the engine calls weft_model_pass() and then weft_model_logits() as often as it likes.
  * The multi-token-prediction (MTP) head is one more attention layer: its row for position p is made from the trunk's hidden row
- * p - 1 (after the final norm) and the token at p, and predicts the token at p + 1, as the trunk's row p does; there is no row 0. Its
- * keys and values are written by every pass, whatever is drafted. */
+ * p - 1 (after the final norm) and the token at p, and predicts the token at p + 1, as the trunk's row p does; there is no row 0.
+ * Its keys and values are written by every pass, whatever is drafted. */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
 
@@ -29,8 +29,8 @@ bool weft_model_has_mtp(const weft_model *m);
 
 /* The step's rows through the trunk, and through the MTP head as far as asked. */
 void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
-/* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the head's
- * own output of the previous draft step, whose rows are the same requests. */
+/* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the
+ * head's own output of the previous draft step, whose rows are the same requests. */
 void weft_model_draft(weft_model *m, bool chained);
 /* Logits of the listed rows of the step; read them from weft_model_logits_buf(), row i for rows[i]. */
 void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n);

@@ -20,9 +20,9 @@ typedef struct mtp_head {
     weft_mat *fc;   /* [hidden, 2 hidden]: embedding first */
     weft_mat *head; /* [vocab, hidden]: the trunk's unless the checkpoint has one of its own */
     layer layer;
-    int carry;                     /* the trunk's hidden row before the step's first */
+    int carry;                           /* the trunk's hidden row before the step's first */
     weft_buf *embedding, *hidden, *pair; /* hidden, hidden, 2 hidden */
-    weft_buf *out;                 /* hidden: after final_norm; feeds the head, and the next link of a chain */
+    weft_buf *out;                       /* hidden: after final_norm; feeds the head, and the next link of a chain */
 } mtp_head;
 
 struct weft_model {
@@ -39,7 +39,8 @@ struct weft_model {
     weft_buf *logits; /* [logit_rows, vocab] */
 };
 
-/* ---- one token's way through the network --------------------------------------------------------------------------------------- */
+/* ---- one token's way through the network ---------------------------------------------------------------------------------------
+ */
 
 /* x holds the layer's input, h its norm by `norm`; leaves x with both blocks added and y = x's norm by `next`. */
 static void layer_run(const weft_model *m, const layer *l, weft_buf *y, const weft_coef *next) {
@@ -97,11 +98,18 @@ void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n) {
         weft_logits(m->dev, m->logits, m->head, m->hidden, rows, n);
 }
 
-const weft_buf *weft_model_logits_buf(const weft_model *m) { return m->logits; }
-int weft_model_vocab(const weft_model *m) { return m->vocab; }
-bool weft_model_has_mtp(const weft_model *m) { return m->has_mtp; }
+const weft_buf *weft_model_logits_buf(const weft_model *m) {
+    return m->logits;
+}
+int weft_model_vocab(const weft_model *m) {
+    return m->vocab;
+}
+bool weft_model_has_mtp(const weft_model *m) {
+    return m->has_mtp;
+}
 
-/* ---- loading -------------------------------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void layer_load(layer *y, weft_loader *l, const char *path, bool attends, bool shift, weft_coef *freq, int first_key) {
     int hidden = l->config->hidden_size;
@@ -131,7 +139,8 @@ static void mtp_load(weft_model *m, weft_loader *l, weft_coef *freq) {
     h->hidden = weft_buf_make(l->dev, "mtp", 0, hidden);
     h->pair = weft_buf_make(l->dev, "mtp", 0, 2 * hidden);
     h->out = weft_buf_make(l->dev, NULL, 0, hidden);
-    if (h->carry < 0 || !h->embedding || !h->hidden || !h->pair || !h->out) weft_loader_fail(l, weft_fail_oom(l->e, "the MTP head"));
+    if (h->carry < 0 || !h->embedding || !h->hidden || !h->pair || !h->out)
+        weft_loader_fail(l, weft_fail_oom(l->e, "the MTP head"));
 }
 
 static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
@@ -153,7 +162,8 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     weft_coef *freq = weft_rope_frequencies(l);
     m->embed = weft_load_mat(l, weft_loader_path(l, trunk, "embed_tokens"), c->vocab_size, c->hidden_size);
     for (int i = 0; i < c->n_layers; i++)
-        layer_load(&m->layers[i], l, weft_loader_path(l, trunk, "layers.%d", i), c->layer_kind[i] == WEFT_LAYER_ATTENTION, shift, freq, 0);
+        layer_load(&m->layers[i], l, weft_loader_path(l, trunk, "layers.%d", i), c->layer_kind[i] == WEFT_LAYER_ATTENTION, shift,
+                   freq, 0);
     m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size, shift);
     m->head = l->dir->head ? weft_load_mat(l, l->dir->head, c->vocab_size, c->hidden_size) : m->embed;
     if (m->has_mtp) mtp_load(m, l, freq);
