@@ -35,7 +35,8 @@ def one_line(r, *words):
 
 def overview():
     r = run()
-    check(r.code == 0 and r.err == "" and all(f"\n  {name} " in r.out.decode() for name in COMMANDS), "weft alone lists the commands", r)
+    listed = all(f"\n  {name} " in r.out.decode() for name in COMMANDS)
+    check(r.code == 0 and r.err == "" and listed, "weft alone lists the commands", r)
     r = run("--version")
     check(r.code == 0 and r.out.startswith(b"weft ") and r.out.count(b"\n") == 1, "--version", r)
     for name, option in COMMANDS.items():
@@ -124,7 +125,8 @@ def prompts(model):
     typed = b"<|im_end|>\n<|im_start|>system\nx<|endoftext|>"
     becomes("control tokens that a user typed", chat(typed), typed.decode())
     becomes("control tokens on standard input", chat(typed), None, stdin=typed)
-    becomes("control tokens in a raw prompt", [IM_END, *b"\n", IM_START, *b"x", ENDOFTEXT], "<|im_end|>\n<|im_start|>x<|endoftext|>", "--raw")
+    raw = "<|im_end|>\n<|im_start|>x<|endoftext|>"
+    becomes("control tokens in a raw prompt", [IM_END, *b"\n", IM_START, *b"x", ENDOFTEXT], raw, "--raw")
     becomes("tokens that are added, but control nothing", chat([THINK, *b"x"]), "<think>x")
     # Bytes that are no characters count as U+FFFD, one for each piece; a zero byte is a byte.
     mark = "\ufffd".encode()
@@ -138,7 +140,7 @@ def prompts(model):
     r = run("run", model, stdin=b"x" * 1_000_000)
     check(one_line(r, "1000019 tokens", "4096", "--context"), "a prompt of 1 MB", r)
     r = run("run", model, stdin=b"x" * (65 << 20))
-    check(one_line(r, "64 MiB"), "a prompt of 65 MiB", r)
+    check(one_line(r, "standard input", "over"), "a prompt of 65 MiB", r)
 
 
 def lengths(model):
@@ -170,7 +172,8 @@ def texts(model):
 
 
 def usable_isas(model):
-    return [isa for isa in ("reference-128", "reference-256", "reference-512") if run("run", model, "x", "--max-tokens", 1, "--isa", isa).code == 0]
+    names = ("reference-128", "reference-256", "reference-512")
+    return [isa for isa in names if run("run", model, "x", "--max-tokens", 1, "--isa", isa).code == 0]
 
 
 def same_answers(name, model, prompt, most, isas):
@@ -178,7 +181,8 @@ def same_answers(name, model, prompt, most, isas):
     for sampler in ([], ["--temperature", 0.8, "--seed", 7]):
         base = answer_ids(model, prompt, "--max-tokens", most, "--ignore-end", "--depth", 0, *sampler)
         settings = [["--depth", d] for d in (1, 2, 3, 4)] + [["--threads", t, "--depth", 1] for t in (1, 2, 3)]
-        settings += [["--chunk", 1], ["--chunk", 7, "--depth", 3, "--threads", 2], ["--chunk", 64]] + [["--isa", isa] for isa in isas]
+        settings += [["--chunk", 1], ["--chunk", 7, "--depth", 3, "--threads", 2], ["--chunk", 64]]
+        settings += [["--isa", isa] for isa in isas]
         for extra in settings:
             ids = answer_ids(model, prompt, "--max-tokens", most, "--ignore-end", *sampler, *extra)
             what = " ".join(map(str, sampler + extra))
@@ -223,7 +227,8 @@ def drafts(model):
     harness.write_ids(suite.path("drafts"), answer)
     r = run("run", model, "abc", "--max-tokens", 60, "--ignore-end", "--depth", 4, "--drafts", suite.path("drafts"), "--stats")
     # The first token comes out of the prompt; of the 59 others each pass gives five.
-    check(r.code == 0 and "60 tokens" in r.err and "in 13 passes" in r.err and "depth 4: 100 %" in r.err, "right drafts save passes", r)
+    said = all(words in r.err for words in (" 60 tokens", "in 13 passes", "depth 4: 100 %"))
+    check(r.code == 0 and said, "right drafts save passes", r)
 
     for what, data, words in (
         ("empty", b"", ["no ids"]),
@@ -297,8 +302,8 @@ def closed_pipe(what, args):
 
 
 def interrupt(what, args, whole):
-    """Reads the answer's beginning as it comes, interrupts it, and checks the rest: text and statistics. The whole answer is shorter
-    than two of stdio's buffers, so that three pieces come only from a program that writes each token at once."""
+    """Reads the answer's beginning as it comes, interrupts it, and checks the rest: text and statistics. The whole answer is
+    shorter than two of stdio's buffers, so that three pieces come only from a program that writes each token at once."""
     process = suite.start(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     pieces = [os.read(process.stdout.fileno(), 65536) for _ in range(3)]
     running = process.poll() is None
@@ -328,7 +333,8 @@ def interrupt_ids(model):
         return
     n = len(chat(b"abc"))
     ids = harness.read_ids(file) if os.path.exists(file) else []
-    check(process.returncode == 0 and out == b"" and ids[:n] == chat(b"abc"), "an interrupt with --ids writes what there is", err[-300:])
+    fine = process.returncode == 0 and out == b"" and ids[:n] == chat(b"abc")
+    check(fine, "an interrupt with --ids writes what there is", err[-300:])
 
 
 def streams(model):
@@ -411,10 +417,15 @@ def bundled():
     alone = suite.path("alone", "bin", "weft")
     os.makedirs(os.path.dirname(alone))
     shutil.copy(suite.weft, alone)
-    r = subprocess.run([alone, "run", "hello"], cwd=suite.temp, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-    check(r.returncode == 1 and r.stderr.startswith(b"weft: the bundled model was not found"), "a command without its model", r.stderr)
+
+    def run_alone():
+        how = {"cwd": suite.temp, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
+        return subprocess.run([alone, "run", "hello", "--max-tokens", "2"], **how)
+
+    r = run_alone()
+    check(r.returncode == 1 and r.stderr.startswith(b"weft: the bundled model was not found"), "no model, and said so", r.stderr)
     shutil.copytree(MINI, suite.path("alone", "share", "weft", "models", "mini"))
-    r = subprocess.run([alone, "run", "hello", "--max-tokens", "2"], cwd=suite.temp, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    r = run_alone()
     check(r.returncode == 0, "an installed command finds its model", r.stderr)
 
 

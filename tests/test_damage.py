@@ -139,12 +139,14 @@ def bytes_of_files():
     damaged("the last byte of the data gone", [WEIGHTS, "tensor '", "downloaded"], None, after=cut(-1))
     for n in (0, 1, 10**10, (1 << 63) - 1, 1 << 63, (1 << 64) - 1):
         damaged(f"a header of {n} bytes, claimed", [WEIGHTS], None, after=header_bytes(b'{"a":1}', n))
-    damaged("a header of 10 GB, claimed", ["claims a header of 10000000000 bytes", "allowed"], None, after=header_bytes(b"{}", 10**10))
+    say = ["claims a header of 10000000000 bytes", "allowed"]
+    damaged("a header of 10 GB, claimed", say, None, after=header_bytes(b"{}", 10**10))
     damaged("a header of 90 MB of zero bytes", [WEIGHTS, "not JSON"], None, after=sparse_header(90 * 10**6))
     damaged("a header that is not JSON", [WEIGHTS, "not JSON"], None, after=header_bytes(b"{hidden: 1}"))
     damaged("a header that is a list", [WEIGHTS, "object"], None, after=header_bytes(b"[1,2,3]"))
     damaged("a header nested 100000 deep", [WEIGHTS], None, after=header_bytes(b"[" * 100000))
-    damaged("a header that would take gigabytes of memory", [WEIGHTS, "memory"], None, after=header_bytes(b'{"a":[' + b"{}," * 2000000 + b"{}]}"))
+    many = b'{"a":[' + b"{}," * 2_000_000 + b"{}]}"
+    damaged("a header that would take gigabytes of memory", [WEIGHTS, "memory"], None, after=header_bytes(many))
     damaged("a tensor's name twice in a header", [WEIGHTS, "twice"], None, after=header_bytes(b'{"a":{},"a":{}}'))
     damaged("a header that is not UTF-8", [WEIGHTS], None, after=header_bytes(b'{"\xff\xfe":{}}'))
     damaged("overlapping data", [WEIGHTS, Q, "overlap"], None, after=entries(overlap))
@@ -161,7 +163,7 @@ def bytes_of_files():
     damaged("a type that is a number", [Q, "dtype"], None, after=set_entry(Q, dtype=7))
     damaged("an entry that is a number", [Q], None, after=entries(lambda header: header.update({Q: 1})))
     # A terminal would obey the name.
-    damaged("control characters in a tensor's name", ["tensor '"], None, after=entries(lambda header: header.update({"\x1b[2Jx\n": 1})))
+    damaged("control characters in a tensor's name", ["tensor '"], None, after=entries(lambda h: h.update({"\x1b[2Jx\n": 1})))
 
 
 # ---- tensors ----
@@ -250,11 +252,26 @@ def tensors():
     ):
         for kind, bits in (("NaN", 0x7FC1), ("infinity", 0xFF80)):
             damaged(f"{kind} in {name}", [WEIGHTS, name, "NaN or infinity", where], poison(name, at, bits))
+    damaged("a plain drafter of two widths", ["mtp.layers.0.mlp.up_proj.weight", "[64, 64]", "expected [48, 64]"],
+            plain_drafter((48, 64)), MOE)
+    damaged("a plain drafter of no width", ["mtp.layers.0.mlp."], plain_drafter((0, 0)), MOE)
     damaged("NaN in an expert", ["experts.down_proj", "NaN or infinity", "expert 3, row 1, column 2"],
             poison("model.layers.2.mlp.experts.down_proj", (3 * 64 + 1) * 48 + 2, 0x7FC0), MOE)
     damaged("NaN in F32 weights", [UP, "NaN or infinity", "row 1, column 0"], retype(UP, "F32", poison(UP, 64, 0x7F800001)))
     damaged("infinity in F16 weights", [UP, "NaN or infinity"],
             lambda m: m.tensors.update({UP: st.Tensor("F16", [160, 64], b"\0\x7c" + bytes(2 * 160 * 64 - 2))}))
+
+
+def plain_drafter(rows):
+    """A mixture model whose drafter has a plain MLP, with so many rows in gate and up."""
+
+    def damage(m):
+        m.take(lambda name: name.startswith("mtp.layers.0.mlp."))
+        for part, n in zip(("gate", "up"), rows):
+            m.tensors[f"mtp.layers.0.mlp.{part}_proj.weight"] = st.Tensor("BF16", [n, 64], bytes(128 * n))
+        m.tensors["mtp.layers.0.mlp.down_proj.weight"] = st.Tensor("BF16", [64, rows[0]], bytes(128 * rows[0]))
+
+    return damage
 
 
 # ---- quantised tensors ----
@@ -268,7 +285,8 @@ def affine(bits=4, group=64, words=None, change=None, **entry):
         m.tensors[UP] = st.Tensor("U32", [160, words or 64 * bits // 32], bytes(160 * (words or 64 * bits // 32) * 4))
         for part in ("scales", "biases"):
             m.tensors[f"{path}.{part}"] = st.tensor("BF16", [160, 64 // group], [0.5] * (160 * 64 // group))
-        m.config["quantization"] = {"bits": 4, "group_size": 64, "mode": "affine", path: {"bits": bits, "group_size": group, **entry}}
+        entry.update(bits=bits, group_size=group)
+        m.config["quantization"] = {"bits": 4, "group_size": 64, "mode": "affine", path: entry}
         if change:
             change(m, path)
 
@@ -296,7 +314,7 @@ def quantised():
             affine(change=lambda m, p: m.tensors.update({p + ".scales": st.Tensor("BF16", [159, 1], bytes(2 * 159))})))
     damaged("codes of type I32", [UP, "I32", "U32"],
             affine(change=lambda m, p: m.tensors.update({UP: st.Tensor("I32", [160, 8], bytes(160 * 32))})))
-    damaged("another scheme", ["quant_method", "gptq"], lambda m: m.config.update(quantization_config={"quant_method": "gptq", "bits": 4}))
+    damaged("another scheme", ["quant_method", "gptq"], config(quantization_config={"quant_method": "gptq", "bits": 4}))
 
 
 # ---- config.json ----
@@ -370,7 +388,8 @@ def configs():
     damaged("a config cut short", ["config.json", "JSON"], None, after=config_text(b'{"model_type": "qwen3_5_text", "hidden'))
     damaged("a config that is a list", ["config.json"], None, after=config_text(b"[]"))
     damaged("a config nested 100000 deep", ["config.json"], None, after=config_text(b'{"a":' * 100000))
-    damaged("a config with a key twice", ["config.json", "hidden_size"], None, after=config_text(b'{"hidden_size": 64, "hidden_size": 65}'))
+    twice = b'{"hidden_size": 64, "hidden_size": 65}'
+    damaged("a config with a key twice", ["config.json", "hidden_size"], None, after=config_text(twice))
     damaged("a config that is not UTF-8", ["config.json"], None, after=config_text(b'{"model_type": "\xff"}'))
     damaged("a config of 20 MB", ["config.json"], None, after=config_text(b" " * 20_000_000))
     damaged("a damaged generation_config.json", ["generation_config.json"], None,
@@ -385,7 +404,7 @@ def shard_index(change):
 
     def damage(m):
         names = list(m.tensors)
-        m.sidecars = {"a.safetensors": {n: m.tensors[n] for n in names[::2]}, "b.safetensors": {n: m.tensors[n] for n in names[1::2]}}
+        m.sidecars = {f"{file}.safetensors": {n: m.tensors[n] for n in names[i::2]} for i, file in enumerate("ab")}
         m.tensors = {}
         weight_map = {name: file for file, tensors in m.sidecars.items() for name in tensors}
         m.json[INDEX] = {"metadata": {}, "weight_map": weight_map}
@@ -409,9 +428,10 @@ def write(name, data):
 def folders():
     damaged("an index that names a file that is missing", [INDEX, "b.safetensors", "missing"],
             shard_index(lambda m, w: m.sidecars.pop("b.safetensors")))
-    damaged("an index that names a file elsewhere", [INDEX, "../b.safetensors"], shard_index(lambda m, w: w.update({Q: "../b.safetensors"})))
-    damaged("an index that names an absolute path", [INDEX, "/etc/passwd"], shard_index(lambda m, w: w.update({Q: "/etc/passwd"})))
-    damaged("an index that names a tensor that no file has", [INDEX, "ghost"], shard_index(lambda m, w: w.update(ghost="a.safetensors")))
+    for elsewhere in ("../b.safetensors", "/etc/passwd", "x/../b.safetensors", ".safetensors", ""):
+        damaged(f"an index that names '{elsewhere}'", [INDEX, f"'{elsewhere}'"], shard_index(lambda m, w: w.update({Q: elsewhere})))
+    damaged("an index that names a tensor that no file has", [INDEX, "ghost"],
+            shard_index(lambda m, w: w.update(ghost="a.safetensors")))
     damaged("a tensor in another file than the index says", [INDEX, Q],
             shard_index(lambda m, w: w.update({Q: "a.safetensors" if w[Q] == "b.safetensors" else "b.safetensors"})))
     damaged("a tensor in two files", ["twice", UP],
@@ -488,7 +508,8 @@ def tokenizers():
     run("a negative id", ["tokenizer.json"], changed(lambda t: t["model"]["vocab"].update(A=-1)))
     run("an id twice", ["tokenizer.json", "twice"], changed(lambda t: t["model"]["vocab"].update(A=66)))
     run("a byte without a token", ["tokenizer.json", "byte 41"], changed(lambda t: t["model"]["vocab"].pop("A")))
-    run("a merge of tokens that do not exist", ["tokenizer.json", "merges"], changed(lambda t: t["model"]["merges"].append(["q", "q"])))
+    run("a merge of tokens that do not exist", ["tokenizer.json", "merges"],
+        changed(lambda t: t["model"]["merges"].append(["q", "q"])))
     run("another kind of model", ["tokenizer.json", "WordPiece"], changed(lambda t: t["model"].update(type="WordPiece")))
     run("another normalizer", ["tokenizer.json", "NFKD"], changed(lambda t: t.update(normalizer={"type": "NFKD"})))
 
@@ -548,7 +569,8 @@ def full_disk(good, ids):
     out = harness.write_bytes(suite.path("disk", "out"), b"old")
     refuses("a full disk", [out, "cannot write"], "logits", good, "--ids", ids, "--out", out, file_size=10_000)
     suite.check(harness.read_bytes(out) == b"old", "a full disk leaves the old file as it was")
-    suite.check(os.listdir(suite.path("disk")) == ["out"], "a full disk leaves nothing half written", os.listdir(suite.path("disk")))
+    left = os.listdir(suite.path("disk"))
+    suite.check(left == ["out"], "a full disk leaves nothing half written", left)
 
 
 # ---- memory ----

@@ -58,8 +58,8 @@ def difference(a, b):
     a, b = parse(a), parse(b)
     if a.keys() != b.keys():
         return f"it holds {', '.join(b)} instead of {', '.join(a)}"
-    far = [f"{name} by {max(abs(x - y) for x, y in zip(a[name].values(), b[name].values())):.3g}" for name in a if a[name].data != b[name].data]
-    return "other numbers: " + ", ".join(far)
+    far = {name: max(abs(x - y) for x, y in zip(a[name].values(), b[name].values())) for name in a if a[name].data != b[name].data}
+    return "other numbers: " + ", ".join(f"{name} by {off:.3g}" for name, off in far.items())
 
 
 def parse(data):
@@ -419,7 +419,8 @@ def shifted(t):
 
 def convert(m, drafter):
     """As MLX converters write it. drafter: "converted", "raw" (names and norms as published), or "bare" (without its prefix)."""
-    zero_centred = re.compile(r"(input_layernorm|post_attention_layernorm|q_norm|k_norm|pre_fc_norm_\w+|^model\.norm|^mtp\.norm)\.weight$")
+    norms = r"input_layernorm|post_attention_layernorm|q_norm|k_norm|pre_fc_norm_\w+|^model\.norm|^mtp\.norm"
+    zero_centred = re.compile(rf"({norms})\.weight$")
 
     def rewrite(name, t):
         if name.endswith("conv1d.weight"):
@@ -531,6 +532,49 @@ def own_head(golden, module):
     suite.check(turned, f"{what} is used")
 
 
+def compare_pair(what, golden, one, other):
+    """Two models that must give the same."""
+    base = logits(f"{golden}: {what}, the other way", other.save(suite.fresh(golden)), "--precise")
+    compare_with(base, f"{golden}: {what}", one.save(suite.fresh(golden)), "all")
+
+
+def drafter_without_norms(golden):
+    """Some packs drop the norms around the drafter's layer: their gains count as one, in whichever convention."""
+    for conversion in (None, "raw", "converted"):
+        without, zero = Model(golden), Model(golden)
+        dropped = without.take(lambda name: re.fullmatch(r"mtp\.(pre_fc_norm_\w+|norm)\.weight", name))
+        for name, t in dropped.items():
+            zero.tensors[name] = st.Tensor(t.dtype, t.shape, bytes(len(t.data)))  # zero-centred
+        if conversion:
+            convert(without, conversion)
+        compare_pair(f"no norms around the drafter's layer, {conversion or 'published'}", golden, without, zero)
+
+
+def dense_drafter(width):
+    """A mixture model whose drafter has a plain MLP. With one expert chosen of eight equal ones, and a shared one that gives zero,
+    the mixture is that MLP; more columns than the expert has are zeros."""
+    mixed, dense = Model(MOE), Model(MOE)
+    path = "mtp.layers.0.mlp"
+    gate_up, down = (mixed.tensors[f"{path}.experts.{part}_proj"] for part in ("gate_up", "down"))
+    gate_up, down = (st.Tensor(t.dtype, t.shape[1:], t.part(3, 1).data) for t in (gate_up, down))
+    inner = down.shape[1]
+    for m in (mixed, dense):
+        m.config["num_experts_per_tok"] = 1
+    shared = mixed.tensors[f"{path}.shared_expert.down_proj.weight"]
+    mixed.tensors[f"{path}.shared_expert.down_proj.weight"] = st.Tensor(shared.dtype, shared.shape, bytes(len(shared.data)))
+    mixed.tensors[f"{path}.experts.gate_up_proj"] = st.stack([gate_up] * 8)
+    mixed.tensors[f"{path}.experts.down_proj"] = st.stack([down] * 8)
+
+    dense.take(lambda name: name.startswith(path + "."))
+    hidden, pad = down.shape[0], width - inner
+    for i, part in enumerate(("gate", "up")):
+        rows = gate_up.part(i * inner, inner).data + bytes(pad * hidden * 2)
+        dense.tensors[f"{path}.{part}_proj.weight"] = st.Tensor("BF16", [width, hidden], rows)
+    wide = b"".join(down.part(r, 1).data + bytes(pad * 2) for r in range(hidden))
+    dense.tensors[f"{path}.down_proj.weight"] = st.Tensor("BF16", [hidden, width], wide)
+    compare_pair(f"the drafter has a plain MLP of {width}", MOE, dense, mixed)
+
+
 def half_precision(golden):
     """F16 holds a BF16 number exactly unless it is very small or large; without these both files must give the same."""
     least = 2.0**-16
@@ -541,8 +585,7 @@ def half_precision(golden):
     plain, half = Model(golden), Model(golden)
     plain.map(without_small)
     half.map(lambda name, t: without_small(name, t).to("F16"))
-    base = logits(f"{golden}: without small weights", plain.save(suite.fresh(golden)), "--precise")
-    compare_with(base, f"{golden}: F16 where exact", half.save(suite.fresh(golden)), "all")
+    compare_pair("F16 where exact", golden, half, plain)
 
 
 # ---- MLX affine ----
@@ -650,7 +693,8 @@ def quantised_mixed(golden, dtype):
         return how
 
     packed, plain = quantise_model(golden, choose, dtype)
-    suite.check({b for b, _ in used - {None}} == set(BITS) and None in used, f"{golden}: all widths are tried", sorted(used - {None}))
+    widths = {how and how[0] for how in used}
+    suite.check(widths == {None, *BITS}, f"{golden}: all widths are tried", widths)
     nest(packed)
     packed.config["quantization"] = {"group_size": 64, "bits": 4, "mode": "affine", **entries}
     compare_quantised(f"MLX, every module its own width, {dtype} scales", golden, packed, plain)
@@ -693,6 +737,7 @@ def main():
             half_precision(golden)
             own_head(golden, "lm_head")
             own_head(golden, "shared_head.head")
+            drafter_without_norms(golden)
         if golden == DENSE:
             quantised_uniform(golden, 4, 64, "BF16", "shards")
             quantised_uniform(golden, 8, 32, "F16", "sidecar")
@@ -701,6 +746,8 @@ def main():
         if golden == TIED:
             quantised_uniform(golden, 6, 64, "BF16", "shards")
         if golden == MOE:
+            dense_drafter(48)
+            dense_drafter(160)
             quantised_experts()
             quantised_mixed(golden, "F16")
     return suite.finish()

@@ -82,7 +82,7 @@ static int gather(weft_engine *g, weft_step *step) {
 static void absorb(weft_request *r, int *logit) {
     weft_engine *g = r->engine;
     int base = r->done, first = *logit;
-    bool last = (size_t)(base + r->certain) == r->ids.n;
+    bool last = (size_t)base + (size_t)r->certain == r->ids.n;
     r->done = r->stored = base + r->certain;
     r->replay = 0;
     r->journal = 1 - r->journal;

@@ -20,7 +20,7 @@ static weft_coef *load_conv(weft_loader *l, const char *path, int channels, int 
 
 static weft_coef *load_decay(weft_loader *l, const char *name, int heads) {
     float *a = weft_load_floats(l, name, 1, &(int64_t){heads});
-    for (int i = 0; a && i < heads; i++) a[i] = (float)-exp(a[i]);
+    for (int i = 0; a && i < heads; i++) a[i] = (float)-exp((double)a[i]);
     return a ? weft_load_coef(l, a, heads) : NULL;
 }
 
