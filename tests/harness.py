@@ -32,8 +32,9 @@ class Result:
         return f"exit {self.code}, {shorten(self.err)}"
 
 
-def shorten(text, most=600):
-    text = text.strip()
+def shorten(text, most=400):
+    """One line of at most so many characters, its beginning and its end."""
+    text = " ".join(text.split())
     return text if len(text) <= most else text[: most // 2] + " ... " + text[-most // 2 :]
 
 
@@ -58,7 +59,7 @@ class Suite:
             self.passed += 1
         else:
             self.failed += 1
-            print(f"FAILED {what}" + (f": {detail}" if detail else ""), flush=True)
+            print(f"FAILED {what}" + (f": {shorten(str(detail))}" if detail else ""), flush=True)
         return bool(ok)
 
     def skip(self, what, why):
@@ -82,7 +83,7 @@ class Suite:
 
     def start(self, args, memory=None, file_size=None, **streams):
         """The command, running. memory, file_size: what it may take at most, in bytes. A write beyond the latter fails, as on a
-        full disk, instead of ending the process: Python ignores SIGXFSZ, and so does what it starts unless told otherwise."""
+        full disk; it must not end the process (SIGXFSZ)."""
         limits = []
         if memory and not self.sanitized and sys.platform.startswith("linux"):  # shadow memory is huge, macOS has no such limit
             limits.append((resource.RLIMIT_AS, memory))
@@ -94,7 +95,7 @@ class Suite:
                 resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
 
         program = [self.weft, *map(str, args)]
-        return subprocess.Popen(program, preexec_fn=prepare if limits else None, restore_signals=file_size is None, **streams)
+        return subprocess.Popen(program, preexec_fn=prepare if limits else None, **streams)
 
     def run(self, *args, stdin=b"", stdout=None, timeout=120, **limits):
         """The command to its end. stdout: a file in place of what is caught."""

@@ -99,6 +99,9 @@ int main(int argc, char **argv) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return WEFT_EXIT_FAILURE;
     signal(SIGPIPE, SIG_DFL); /* `weft ... | head` ends quietly, also where the parent ignored the signal */
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN); /* a file over its size limit is a failed write with a message, not the end of the program */
+#endif
     weft_log_to(log_line, NULL, WEFT_LOG_WARN);
     int code = dispatch(argc, argv);
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == WEFT_EXIT_OK)

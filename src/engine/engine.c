@@ -227,6 +227,12 @@ weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool s
 
 weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e) {
     weft_text_parts parts = {0};
+    if (g->tokenizer &&
+        (weft_tokenizer_find(g->tokenizer, "<|im_start|>") < 0 || weft_tokenizer_find(g->tokenizer, "<|im_end|>") < 0))
+        return weft_fail(
+            e, WEFT_ESUPPORT,
+            "%s: its tokenizer has no <|im_start|> and <|im_end|>: it is no ChatML model; only a raw prompt can be given (--raw)",
+            g->dir.path);
     weft_status s = weft_chatml_turns(&parts, NULL, 0, user, n, e);
     if (s == WEFT_OK) s = encode(g, parts.v, parts.n, ids, n_ids, e);
     weft_vec_free(&parts);

@@ -76,6 +76,11 @@ static weft_status find_trunk(weft_model_dir *d, weft_error *e) {
                          d->path);
     const char *head = first_with(d, heads, COUNT(heads), ".weight");
     d->head = d->config.tie == WEFT_TIE_YES ? NULL : head;
+    if (d->config.tie == WEFT_TIE_NO && !head) /* an incomplete checkpoint, which the embedding would silently stand in for */
+        return weft_fail(e, WEFT_EFORMAT,
+                         "%s: the tensor 'lm_head.weight' is missing, and the config says that the embedding is "
+                         "not the output head (tie_word_embeddings is false)",
+                         d->path);
     return WEFT_OK;
 }
 

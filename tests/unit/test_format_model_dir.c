@@ -67,7 +67,7 @@ static void test_prefixes(void **state) {
          .mtp = "",
          .converted = true,
          .mtp_file = "mtp.safetensors"},
-        {.trunk = "model.", .converted = true},
+        {.trunk = "model.", .head = "lm_head", .converted = true},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         scratch_empty();
@@ -77,10 +77,7 @@ static void test_prefixes(void **state) {
         assert_int_equal(d.config.hidden_size, HIDDEN);
         assert_string_equal(d.trunk, ways[i].trunk);
         assert_int_equal(d.converted, ways[i].converted);
-        if (ways[i].head)
-            assert_string_equal(d.head, ways[i].head);
-        else
-            assert_null(d.head); /* no tensor: the embedding is the head */
+        assert_string_equal(d.head, ways[i].head);
         if (ways[i].mtp)
             assert_string_equal(d.mtp, ways[i].mtp);
         else
@@ -135,6 +132,18 @@ static void test_heads(void **state) {
     d = good(scratch);
     assert_string_equal(d.mtp_head, "mtp.shared_head.head");
     weft_model_dir_close(&d);
+
+    /* A checkpoint without the head that its config announces is incomplete; one that announces nothing is tied. */
+    weft_error e;
+    write_model(&(made){.trunk = "model.", .mtp = "mtp."});
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'lm_head.weight' is missing");
+    char *unsaid = swap(tiny_config, "\"tie_word_embeddings\": false,", "");
+    put_text("config.json", unsaid);
+    d = good(scratch);
+    assert_null(d.head);
+    weft_model_dir_close(&d);
+    free(unsaid);
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp."});
 
     char *tied = swap(tiny_config, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
     put_text("config.json", tied); /* the flag wins over a copy in the file */
@@ -202,10 +211,10 @@ static void test_no_model(void **state) {
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "no .safetensors file in it");
     put_tensors("model.safetensors", NULL, 0, NULL);
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'model.embed_tokens.weight' is missing");
-    write_model(&(made){.trunk = "model.", .no_conv = true});
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .no_conv = true});
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'model.layers.0.linear_attn.conv1d.weight' is missing");
     char *other = swap(tiny_config, "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 3");
-    write_model(&(made){.trunk = "model."});
+    write_model(&(made){.trunk = "model.", .head = "lm_head"});
     put_text("config.json", other);
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT,
                 "is [128, 1, 4]; expected [channels, 1, 3] or [channels, 3, 1]");
@@ -228,7 +237,7 @@ static void test_cache_folder(void **state) {
 static void test_every_allocation_may_fail(void **state) {
     (void)state;
     write_model(&(made){
-        .trunk = "language_model.model.", .mtp = "mtp.", .converted = true, .mtp_file = "mtp.safetensors", .mtp_norm = ones});
+        .trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = true, .mtp_file = "mtp.safetensors", .mtp_norm = ones});
     uint64_t n = 1;
     for (;; n++) {
         weft_model_dir d;
