@@ -38,10 +38,10 @@ typedef struct weft_coef weft_coef;
 /* ---- the device ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_dev_config {
-    int threads;      /* 0: as many as the process may use */
-    const char *isa;  /* NULL or "auto": the best this processor has; "reference-128", "reference-256", "reference-512": the plain C
-                         kernels compiled for that vector width (they agree bit for bit; tests compare them) */
-    bool dry;         /* plan only: weights are checked and counted, never read; weft_dev_plan() allocates nothing */
+    int threads;     /* 0: as many as the process may use */
+    const char *isa; /* NULL or "auto": the best this processor has; "reference-128", "reference-256", "reference-512": the plain C
+                        kernels compiled for that vector width (they agree bit for bit; tests compare them) */
+    bool dry;        /* plan only: weights are checked and counted, never read; weft_dev_plan() allocates nothing */
 } weft_dev_config;
 
 typedef struct weft_dev_memory { /* bytes */
@@ -50,11 +50,11 @@ typedef struct weft_dev_memory { /* bytes */
 } weft_dev_memory;
 
 typedef struct weft_plan {
-    int max_rows;   /* rows in a step */
-    int max_spans;  /* spans in a step */
-    int max_draft;  /* speculative rows in a span: the journal's length */
-    int n_pages;    /* KV pages */
-    int n_slots;    /* recurrent slots */
+    int max_rows;  /* rows in a step */
+    int max_spans; /* spans in a step */
+    int max_draft; /* speculative rows in a span: the journal's length */
+    int n_pages;   /* KV pages */
+    int n_slots;   /* recurrent slots */
 } weft_plan;
 
 weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_error *e);
@@ -88,12 +88,12 @@ void weft_moe_layer(weft_dev *dev, int experts, int top_k, int inner, int cols);
 weft_buf *weft_buf_make(weft_dev *dev, const char *phase, int rows, int cols);
 
 typedef struct weft_mat_desc {
-    weft_dtype dtype;       /* of plain values; of scales and biases where bits > 0 */
-    int bits, group;        /* MLX affine: 2, 3, 4, 5, 6 or 8 bits, group of 32, 64 or 128 columns; 0: plain values */
-    int64_t experts, n, k;  /* experts >= 1 */
-    const char *name;       /* for messages */
-    /* Reads row `row` of expert `expert`, k columns. Plain: values[k] as stored. Affine: codes[k], one byte each, and scale[k / group],
-     * bias[k / group] as stored. Must refuse NaN and infinity. Called from one thread. */
+    weft_dtype dtype;      /* of plain values; of scales and biases where bits > 0 */
+    int bits, group;       /* MLX affine: 2, 3, 4, 5, 6 or 8 bits, group of 32, 64 or 128 columns; 0: plain values */
+    int64_t experts, n, k; /* experts >= 1 */
+    const char *name;      /* for messages */
+    /* Reads row `row` of expert `expert`, k columns. Plain: values[k] as stored. Affine: codes[k], one byte each, and scale[k /
+     * group], bias[k / group] as stored. Must refuse NaN and infinity. Called from one thread. */
     weft_status (*read)(void *ctx, int64_t expert, int64_t row, void *values_or_codes, void *scale, void *bias, weft_error *e);
     void *ctx;
 } weft_mat_desc;
@@ -104,18 +104,18 @@ weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coe
 /* ---- a step ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_span {
-    int row;                /* the span's first row in the step */
-    int certain;            /* rows whose tokens are final */
-    int speculative;        /* draft rows after them, <= max_draft */
-    int pos;                /* position of the first row: tokens of the sequence before it */
-    int replay;             /* accepted speculative rows of the previous pass, <= max_draft */
-    int write_from;         /* rows at lower positions read their KV pages, which hold them already, and do not write them */
-    int slot_read;          /* recurrent slot with the state at pos - replay; -1: a sequence's start, all zero */
-    int slot_write;         /* slot that gets the state at pos + certain; may be slot_read */
-    int journal;            /* half (0 or 1) of slot_write's journal that this pass's speculative rows go to; replay reads the other
-                               half, of slot_read */
+    int row;         /* the span's first row in the step */
+    int certain;     /* rows whose tokens are final */
+    int speculative; /* draft rows after them, <= max_draft */
+    int pos;         /* position of the first row: tokens of the sequence before it */
+    int replay;      /* accepted speculative rows of the previous pass, <= max_draft */
+    int write_from;  /* rows at lower positions read their KV pages, which hold them already, and do not write them */
+    int slot_read;   /* recurrent slot with the state at pos - replay; -1: a sequence's start, all zero */
+    int slot_write;  /* slot that gets the state at pos + certain; may be slot_read */
+    int journal;     /* half (0 or 1) of slot_write's journal that this pass's speculative rows go to; replay reads the other
+                        half, of slot_read */
     int n_pages;
-    const int *pages;       /* page i holds positions [64 i, 64 i + 64); they cover pos + certain + speculative */
+    const int *pages; /* page i holds positions [64 i, 64 i + 64); they cover pos + certain + speculative */
     int n_snapshots;
     const int *snapshot_at;   /* ascending counts of certain rows, 1..certain: the state after that many goes to ... */
     const int *snapshot_slot; /* ... this slot */
@@ -164,33 +164,33 @@ void weft_qk_norm_rope(weft_dev *dev, weft_buf *q, weft_buf *k, const weft_coef 
                        const weft_coef *freq, int head_dim);
 
 typedef struct weft_attention {
-    int layer;      /* from weft_kv_layer() */
+    int layer; /* from weft_kv_layer() */
     int n_heads, n_kv_heads, head_dim;
     float scale;
-    int first_key;  /* keys below this position do not exist (MTP: 1); such rows are not written */
+    int first_key; /* keys below this position do not exist (MTP: 1); such rows are not written */
 } weft_attention;
 /* Writes k and v into the pages, then y[r] = softmax(scale q k) v over keys first_key..position. q NULL: only writes. A row without
  * a visible key gives zero. */
 void weft_attend(weft_dev *dev, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a);
 
 typedef struct weft_gdn {
-    int layer;                   /* from weft_gdn_layer() */
-    const weft_coef *conv;       /* [conv_kernel, channels]: taps oldest first */
-    const weft_coef *decay;      /* [n_v_heads]: -exp(A_log) */
-    const weft_coef *dt_bias;    /* [n_v_heads] */
+    int layer;                /* from weft_gdn_layer() */
+    const weft_coef *conv;    /* [conv_kernel, channels]: taps oldest first */
+    const weft_coef *decay;   /* [n_v_heads]: -exp(A_log) */
+    const weft_coef *dt_bias; /* [n_v_heads] */
 } weft_gdn;
 /* Gated DeltaNet (Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464): depthwise convolution and silu over qkv's channels [q | k | v],
  * L2-normalised q and k, then per token  S = a S; d = b (v - S'k); S = S + k d'; y = S'q  with a = exp(decay softplus(alpha +
  * dt_bias)), b = sigmoid(beta). alpha, beta: [rows, n_v_heads]; y: [rows, n_v_heads * v_dim]. */
 void weft_gdn_run(weft_dev *dev, weft_buf *y, const weft_buf *qkv, const weft_buf *alpha, const weft_buf *beta, const weft_gdn *g);
 
-/* Softmax over the router's logits [rows, experts], the top_k largest (ties: lowest id) with their weights, renormalised to sum 1 where
- * asked. ids hold whole numbers as floats. */
+/* Softmax over the router's logits [rows, experts], the top_k largest (ties: lowest id) with their weights, renormalised to sum 1
+ * where asked. ids hold whole numbers as floats. */
 void weft_route(weft_dev *dev, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise);
-/* y = sum over slots, ascending, of weight * down_e(silu(gate_e x) * up_e x). gate_up: [experts, 2 inner, cols], gate rows first. An
- * expert's weights are read once for all rows that chose it. */
-void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights, const weft_mat *gate_up,
-                  const weft_mat *down);
+/* y = sum over slots, ascending, of weight * down_e(silu(gate_e x) * up_e x). gate_up: [experts, 2 inner, cols], gate rows first.
+ * An expert's weights are read once for all rows that chose it. */
+void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights,
+                  const weft_mat *gate_up, const weft_mat *down);
 
 /* y[i] = head x[rows[i]], i < n: logits only for the rows somebody reads. */
 void weft_logits(weft_dev *dev, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n);

@@ -26,8 +26,7 @@
 #define SILU_ERROR SIGMOID_ERROR
 #define SOFTPLUS_ERROR (12 * U)
 
-/* ---- tables, memory, numbers
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- tables, memory, numbers ------------------------------------------------------------------------------------------------ */
 
 static const weft_kernels *tables[3];
 static int n_tables;
@@ -159,8 +158,7 @@ static int sum_depth(int n) {
 
 #define EACH_TABLE(t) for (int t = 0; t < n_tables; t++)
 
-/* ---- elementary functions
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- elementary functions --------------------------------------------------------------------------------------------------- */
 
 /* exp through chunk_exp: the first score is the maximum 0, so that the others come out as exp(s). */
 static void test_exp_is_accurate(void **state) {
@@ -257,8 +255,7 @@ static void test_gates_are_accurate(void **state) {
     assert_true(worst <= SOFTPLUS_ERROR + U + EXP_ERROR);
 }
 
-/* ---- weights
- * ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stored { /* rows as a file holds them */
     const uint8_t *values, *scales, *biases;
@@ -418,8 +415,56 @@ static void test_dot(void **state) {
     }
 }
 
-/* ---- rows
- * ---------------------------------------------------------------------------------------------------------------------------- */
+/* The written arithmetic, operation by operation: a sum is 16 lanes and a tree, a state's sums four chains, nothing is fused. Were
+ * it changed, all tables would change alike, and with them every result. */
+static float tree(const float *lane) {
+    float a[8], c[4];
+    for (int i = 0; i < 8; i++) a[i] = lane[i] + lane[i + 8];
+    for (int i = 0; i < 4; i++) c[i] = a[i] + a[i + 4];
+    return (c[0] + c[2]) + (c[1] + c[3]);
+}
+static void test_the_written_order(void **state) {
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        int k = 16 * (1 + round), k_dim = 1 + round;
+        float *x = input(k, PLAIN), *w = input(k, PLAIN), *s0 = input(k_dim * LANES, PLAIN), *kk = input(k_dim, PLAIN);
+        float *q = input(k_dim, PLAIN), *v = input(LANES, PLAIN), a = 0.7f, b = 0.3f, lane[16] = {0};
+        for (int i = 0; i < k; i++) {
+            float p = x[i] * w[i];
+            lane[i % 16] = lane[i % 16] + p;
+        }
+        EACH_TABLE(t) {
+            float y, total, sums[16] = {0}, d[LANES], out[LANES];
+            tables[t]->dot(&y, 1, (const float *const *)&x, 1, w, (size_t)k, 1, k);
+            assert_true(y == tree(lane));
+            float *e = output(k, x);
+            tables[t]->chunk_exp(e, k, 1, &total);
+            for (int i = 0; i < k; i++) sums[i % 16] = sums[i % 16] + e[i];
+            assert_true(total == tree(sums));
+
+            float *s = output(k_dim * LANES, s0);
+            tables[t]->gdn_token(s, d, out, q, kk, v, a, b, k_dim);
+            for (int c = 0; c < LANES; c++) {
+                float m[4] = {0}, o[4] = {0};
+                for (int i = 0; i < k_dim; i++) {
+                    float decayed = s0[i * LANES + c] * a, p = decayed * kk[i];
+                    m[i % 4] = m[i % 4] + p;
+                }
+                float difference = v[c] - ((m[0] + m[1]) + (m[2] + m[3])), delta = b * difference;
+                assert_true(d[c] == delta);
+                for (int i = 0; i < k_dim; i++) {
+                    float decayed = s0[i * LANES + c] * a, p = kk[i] * delta, now = decayed + p, r = now * q[i];
+                    assert_true(s[i * LANES + c] == now);
+                    o[i % 4] = o[i % 4] + r;
+                }
+                assert_true(out[c] == (o[0] + o[1]) + (o[2] + o[3]));
+            }
+        }
+        drop_all();
+    }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
 
 static void test_norm(void **state) {
     (void)state;
@@ -533,8 +578,7 @@ static void test_rotate(void **state) {
     }
 }
 
-/* ---- attention
- * ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- attention -------------------------------------------------------------------------------------------------------------- */
 
 static void test_chunk_exp(void **state) {
     (void)state;
@@ -670,8 +714,7 @@ static void test_merge(void **state) {
     }
 }
 
-/* ---- Gated DeltaNet
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- Gated DeltaNet --------------------------------------------------------------------------------------------------------- */
 
 static void test_conv(void **state) {
     (void)state;
@@ -831,6 +874,7 @@ int main(void) {
         cmocka_unit_test(test_unpack_plain),
         cmocka_unit_test(test_unpack_affine),
         cmocka_unit_test(test_dot),
+        cmocka_unit_test(test_the_written_order),
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_sums_and_gates),
         cmocka_unit_test(test_unit),

@@ -15,8 +15,7 @@
 
 #define U 0x1p-24
 
-/* ---- numbers, weights, devices
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- numbers, weights, devices ---------------------------------------------------------------------------------------------- */
 
 static uint64_t seed = 7;
 static uint32_t bits32(void) {
@@ -119,8 +118,7 @@ static void begin_rows(weft_dev *d, int n, int pos) {
 }
 static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = 1, .n_slots = 1};
 
-/* ---- operators without memory
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- operators without memory ----------------------------------------------------------------------------------------------- */
 
 static void test_embed(void **state) {
     (void)state;
@@ -339,8 +337,7 @@ static void test_rope(void **state) {
     free(q), free(kk);
 }
 
-/* ---- mixture of experts
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- mixture of experts ----------------------------------------------------------------------------------------------------- */
 
 static void test_route(void **state) {
     (void)state;
@@ -475,8 +472,7 @@ static void test_nan_in_the_router(void **state) {
         }
 }
 
-/* ---- attention
- * ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- attention -------------------------------------------------------------------------------------------------------------- */
 
 enum { KEYS = 1101, DIM = 20, HEADS = 6, KV_HEADS = 2, Q_COLS = HEADS * DIM, KV_COLS = KV_HEADS * DIM, KV_PAGES = 60 };
 
@@ -488,11 +484,13 @@ typedef struct attention_rig {
     weft_attention op;
 } attention_rig;
 
-static void rig_open(attention_rig *r, int threads, int first_key) {
+/* nan_at: the position whose key and value are NaN; -1 none. */
+static void rig_open(attention_rig *r, int threads, int first_key, int nan_at) {
     seed = 99;
     r->q = random_floats(KEYS * Q_COLS, 3);
     r->k = random_floats(KEYS * KV_COLS, 3);
     r->v = random_floats(KEYS * KV_COLS, 1);
+    for (int i = 0; i < KV_COLS && nan_at >= 0; i++) r->k[nan_at * KV_COLS + i] = r->v[nan_at * KV_COLS + i] = NAN;
     r->d = open_dev(threads, NULL);
     r->tq = table(r->d, r->q, KEYS, Q_COLS);
     r->tk = table(r->d, r->k, KEYS, KV_COLS);
@@ -567,7 +565,7 @@ static void test_attention(void **state) {
     (void)state;
     for (int first_key = 0; first_key < 2; first_key++) {
         attention_rig r;
-        rig_open(&r, 2, first_key);
+        rig_open(&r, 2, first_key, -1);
         int pages[3][18], all[KV_PAGES];
         for (int i = 0; i < KV_PAGES; i++) all[i] = i;
         for (int i = KV_PAGES - 1; i > 0; i--) {
@@ -608,11 +606,35 @@ static void test_attention(void **state) {
     }
 }
 
+/* A draft row that came out as NaN spoils itself and what follows it, and no row before it, though they run in one block. */
+static void test_nan_in_a_later_row(void **state) {
+    (void)state;
+    enum { LAST = 530 };
+    for (int at = 500; at < LAST; at += 3) { /* on both sides of a chunk's border */
+        attention_rig clean, spoilt;
+        int pages[9] = {4, 9, 1, 0, 7, 2, 3, 5, 6};
+        float want[Q_COLS], got[Q_COLS];
+        rig_open(&clean, 1, 0, -1);
+        rig_open(&spoilt, 2, 0, at);
+        weft_span span = {.certain = LAST, .n_pages = 9, .pages = pages};
+        rig_step(&clean, &span, 1, false);
+        rig_step(&spoilt, &span, 1, false);
+        for (int row = at - 20; row < LAST; row++) {
+            read_into(clean.d, clean.y, row, want);
+            read_into(spoilt.d, spoilt.y, row, got);
+            if (row < at) same_bytes("row before a NaN", row, want, got, sizeof want);
+            for (int i = 0; i < Q_COLS && row >= at; i++) assert_true(isnan(got[i]));
+        }
+        rig_close(&clean);
+        rig_close(&spoilt);
+    }
+}
+
 /* Rows below write_from read what the pages hold and leave it: a restored prefix belongs to others, too. */
 static void test_write_from(void **state) {
     (void)state;
     attention_rig r;
-    rig_open(&r, 1, 0);
+    rig_open(&r, 1, 0, -1);
     int pages[2] = {5, 3};
     weft_span fill = {.certain = 100, .n_pages = 2, .pages = pages};
     rig_step(&r, &fill, 1, false);
@@ -639,8 +661,90 @@ static void test_write_from(void **state) {
     free(page), free(after);
 }
 
-/* ---- Gated DeltaNet against double arithmetic
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Gated DeltaNet against double arithmetic ------------------------------------------------------------------------------- */
+
+typedef struct gdn_rig {
+    weft_gdn_shape s;
+    int channels, period;                         /* token t reads row t % period of the inputs */
+    float *in, *alpha, *beta, *taps, *decay, *dt; /* [period][..] each; taps [conv_kernel][channels] */
+    weft_dev *d;
+    weft_mat *tables[3];
+    weft_buf *bufs[3], *y;
+    weft_gdn op;
+    double *S, *c, *out; /* the reference: state [head][column][k], one row's convolution, one row's outputs */
+} gdn_rig;
+
+/* memory: by how much dt_bias is lowered; 6 makes a state remember some hundred tokens. */
+static void gdn_open(gdn_rig *g, weft_gdn_shape s, int period, int rows, int threads, float memory) {
+    int heads = s.n_v_heads;
+    *g = (gdn_rig){.s = s, .period = period, .channels = 2 * s.n_k_heads * s.k_dim + heads * s.v_dim};
+    g->in = random_floats(period * g->channels, 2);
+    g->alpha = random_floats(period * heads, 3);
+    g->beta = random_floats(period * heads, 3);
+    g->taps = random_floats(s.conv_kernel * g->channels, 1);
+    g->decay = random_floats(heads, 1);
+    g->dt = random_floats(heads, 1);
+    for (int i = 0; i < heads; i++) {
+        g->decay[i] = -expf(g->decay[i]);
+        g->dt[i] -= memory;
+    }
+    g->d = open_dev(threads, NULL);
+    const float *values[3] = {g->in, g->alpha, g->beta};
+    for (int i = 0; i < 3; i++) {
+        g->tables[i] = table(g->d, values[i], period, i ? heads : g->channels);
+        g->bufs[i] = weft_buf_make(g->d, NULL, 0, i ? heads : g->channels);
+    }
+    g->op = (weft_gdn){weft_gdn_layer(g->d, &s), coef(g->d, g->taps, s.conv_kernel * g->channels), coef(g->d, g->decay, heads),
+                       coef(g->d, g->dt, heads)};
+    g->y = weft_buf_make(g->d, NULL, 0, heads * s.v_dim);
+    plan(g->d, (weft_plan){.max_rows = rows, .max_spans = 1, .n_pages = 1, .n_slots = 1});
+    g->S = calloc((size_t)(heads * s.k_dim * s.v_dim), sizeof *g->S);
+    g->c = calloc((size_t)g->channels, sizeof *g->c);
+    g->out = calloc((size_t)(heads * s.v_dim), sizeof *g->out);
+}
+static void gdn_close(gdn_rig *g) {
+    weft_dev_close(g->d);
+    free(g->in), free(g->alpha), free(g->beta), free(g->taps), free(g->decay), free(g->dt), free(g->S), free(g->c), free(g->out);
+}
+static void gdn_step(gdn_rig *g, int pos, int rows) {
+    int32_t tokens[1024];
+    static int pages[1 << 13]; /* all page 0: nothing here writes pages */
+    for (int i = 0; i < rows; i++) tokens[i] = (pos + i) % g->period;
+    weft_span span = {.certain = rows, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = 1 << 13, .pages = pages};
+    weft_begin(g->d, &(weft_step){.n_rows = rows, .n_spans = 1, .tokens = tokens, .spans = &span});
+    for (int i = 0; i < 3; i++) weft_embed(g->d, g->bufs[i], g->tables[i]);
+    weft_gdn_run(g->d, g->y, g->bufs[0], g->bufs[1], g->bufs[2], &g->op);
+    end_ok(g->d);
+}
+/* Token t of the reference, in double throughout. */
+static void gdn_exact(gdn_rig *g, int t) {
+    const weft_gdn_shape *s = &g->s;
+    int heads = s->n_v_heads, group = heads / s->n_k_heads, kd = s->k_dim, vd = s->v_dim, row = t % g->period;
+    for (int i = 0; i < g->channels; i++) {
+        double x = 0;
+        for (int tap = 0; tap < s->conv_kernel; tap++) {
+            int from = t - (s->conv_kernel - 1) + tap;
+            if (from >= 0) x += (double)g->in[from % g->period * g->channels + i] * (double)g->taps[tap * g->channels + i];
+        }
+        g->c[i] = x / (1 + exp(-x));
+    }
+    for (int h = 0; h < 2 * s->n_k_heads; h++) { /* query heads, then key heads */
+        double squares = 1e-6;
+        for (int i = 0; i < kd; i++) squares += g->c[h * kd + i] * g->c[h * kd + i];
+        for (int i = 0; i < kd; i++) g->c[h * kd + i] /= sqrt(squares) * (h < s->n_k_heads ? sqrt(kd) : 1);
+    }
+    for (int h = 0; h < heads; h++) {
+        const double *q = g->c + h / group * kd, *k = q + s->n_k_heads * kd, *v = g->c + 2 * s->n_k_heads * kd + h * vd;
+        double x = (double)g->alpha[row * heads + h] + (double)g->dt[h], a = exp((double)g->decay[h] * log1p(exp(x)));
+        double b = 1 / (1 + exp(-(double)g->beta[row * heads + h]));
+        for (int j = 0; j < vd; j++) {
+            double *Sj = g->S + (h * vd + j) * kd, m = 0, out = 0;
+            for (int i = 0; i < kd; i++) m += (Sj[i] *= a) * k[i];
+            for (int i = 0; i < kd; i++) out += (Sj[i] += k[i] * b * (v[j] - m)) * q[i];
+            g->out[h * vd + j] = out;
+        }
+    }
+}
 
 static void test_gdn(void **state) {
     (void)state;
@@ -648,60 +752,38 @@ static void test_gdn(void **state) {
     for (int round = 0; round < 24; round++) {
         weft_gdn_shape s = {
             .n_k_heads = 1 + below(3), .k_dim = 1 + below(40), .v_dim = 1 + below(40), .conv_kernel = 1 + round % 8};
-        int group = 1 + below(3), kd = s.k_dim, vd = s.v_dim;
-        s.n_v_heads = s.n_k_heads * group;
-        int channels = 2 * s.n_k_heads * kd + s.n_v_heads * vd, heads = s.n_v_heads;
-        float *in = random_floats(T * channels, 2), *alpha = random_floats(T * heads, 3), *beta = random_floats(T * heads, 3),
-              *taps = random_floats(s.conv_kernel * channels, 1), *decay = random_floats(heads, 1), *dt = random_floats(heads, 1);
-        for (int i = 0; i < heads; i++) decay[i] = -expf(decay[i]);
-        weft_dev *d = open_dev(1 + round % 3, NULL);
-        weft_mat *ti = table(d, in, T, channels), *ta = table(d, alpha, T, heads), *tb = table(d, beta, T, heads);
-        weft_gdn op = {weft_gdn_layer(d, &s), coef(d, taps, s.conv_kernel * channels), coef(d, decay, heads), coef(d, dt, heads)};
-        weft_buf *bi = weft_buf_make(d, NULL, 0, channels), *ba = weft_buf_make(d, NULL, 0, heads),
-                 *bb = weft_buf_make(d, NULL, 0, heads), *y = weft_buf_make(d, NULL, 0, heads * vd);
-        plan(d, small_plan);
-        begin_rows(d, T, 0);
-        weft_embed(d, bi, ti);
-        weft_embed(d, ba, ta);
-        weft_embed(d, bb, tb);
-        weft_gdn_run(d, y, bi, ba, bb, &op);
-        end_ok(d);
-
-        double *S = calloc((size_t)(heads * kd * vd), sizeof *S), *c = calloc((size_t)channels, sizeof *c);
-        float *got = malloc((size_t)(heads * vd) * sizeof *got);
+        s.n_v_heads = s.n_k_heads * (1 + below(3));
+        gdn_rig g;
+        float got[9 * 40];
+        gdn_open(&g, s, T, T, 1 + round % 3, 0);
+        gdn_step(&g, 0, T);
         for (int t = 0; t < T; t++) {
-            for (int i = 0; i < channels; i++) {
-                double x = 0;
-                for (int tap = 0; tap < s.conv_kernel; tap++) {
-                    int from = t - (s.conv_kernel - 1) + tap;
-                    if (from >= 0) x += (double)in[from * channels + i] * (double)taps[tap * channels + i];
-                }
-                c[i] = x / (1 + exp(-x));
-            }
-            for (int h = 0; h < 2 * s.n_k_heads; h++) { /* query heads, then key heads */
-                double squares = 1e-6;
-                for (int i = 0; i < kd; i++) squares += c[h * kd + i] * c[h * kd + i];
-                for (int i = 0; i < kd; i++) c[h * kd + i] /= sqrt(squares) * (h < s.n_k_heads ? sqrt(kd) : 1);
-            }
-            read_into(d, y, t, got);
-            for (int h = 0; h < heads; h++) {
-                const double *q = c + h / group * kd, *k = q + s.n_k_heads * kd, *v = c + 2 * s.n_k_heads * kd + h * vd;
-                double x = (double)alpha[t * heads + h] + (double)dt[h], a = exp((double)decay[h] * log1p(exp(x)));
-                double b = 1 / (1 + exp(-(double)beta[t * heads + h]));
-                for (int j = 0; j < vd; j++) {
-                    double *Sj = S + (h * vd + j) * kd, m = 0, out = 0;
-                    for (int i = 0; i < kd; i++) m += (Sj[i] *= a) * k[i];
-                    for (int i = 0; i < kd; i++) out += (Sj[i] += k[i] * b * (v[j] - m)) * q[i];
-                    near_to("GDN", t, got[h * vd + j], out, 1e-5);
-                }
-            }
+            gdn_exact(&g, t);
+            read_into(g.d, g.y, t, got);
+            for (int i = 0; i < s.n_v_heads * s.v_dim; i++) near_to("GDN", t, got[i], g.out[i], 1e-5);
         }
-        weft_dev_close(d);
-        free(in), free(alpha), free(beta), free(taps), free(decay), free(dt), free(S), free(c), free(got);
+        gdn_close(&g);
     }
 }
 
-/* ---- refusals ---- */
+/* S#28695: replay drift over long outputs. The error against the exact recurrence does not grow with the number of tokens. */
+static void test_gdn_over_256k_tokens(void **state) {
+    (void)state;
+    enum { T = 1 << 18, STEP = 1024 };
+    gdn_rig g;
+    float got[2 * 4];
+    gdn_open(&g, (weft_gdn_shape){.n_k_heads = 1, .n_v_heads = 2, .k_dim = 6, .v_dim = 4, .conv_kernel = 4}, 997, STEP, 1, 6);
+    for (int t = 0; t < T; t++) {
+        if (t % STEP == 0) gdn_step(&g, t, STEP);
+        gdn_exact(&g, t);
+        if (t % 1000 && t < T - 10) continue;
+        read_into(g.d, g.y, t % STEP, got);
+        for (int i = 0; i < 8; i++) near_to("GDN after many tokens", t, got[i], g.out[i], 1e-5);
+    }
+    gdn_close(&g);
+}
+
+/* ---- refusals --------------------------------------------------------------------------------------------------------------- */
 
 static void test_refusals(void **state) {
     (void)state;
@@ -747,8 +829,10 @@ int main(void) {
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_nan_in_the_router),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_nan_in_a_later_row),
         cmocka_unit_test(test_write_from),
         cmocka_unit_test(test_gdn),
+        cmocka_unit_test(test_gdn_over_256k_tokens),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, enter, NULL);

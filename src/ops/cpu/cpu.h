@@ -15,6 +15,7 @@
 #define LANES 16
 #define ROUND16(n) (((n) + 15) & ~15)
 #define ATTEND_CHUNK 512 /* keys whose partial softmax is merged at a time, at absolute offsets: part of the arithmetic */
+#define ATTEND_QUERIES 8 /* at most, that go through the keys together: not part of it */
 
 struct weft_buf {
     int rows, cols; /* rows 0: as many as the plan allows */
@@ -41,7 +42,9 @@ struct weft_mat {
 };
 
 #define BLOCK_BYTES 64
-static inline int block_columns(int field) { return LANES * 32 / field; }
+static inline int block_columns(int field) {
+    return LANES * 32 / field;
+}
 
 typedef struct kv_layer {
     int n_kv_heads, head_dim, ld; /* ld: ROUND16(head_dim) */
@@ -52,12 +55,12 @@ typedef struct kv_layer {
 typedef struct gdn_layer {
     weft_gdn_shape shape;
     int channels, channels_ld, blocks; /* blocks of 16 columns in one head */
-    float *state;      /* [slot][n_v_heads][blocks][k_dim][16] */
-    float *window;     /* [slot][conv_kernel - 1][channels_ld], oldest first */
-    float *journal_in; /* [slot][2][max_draft][channels_ld]: raw convolution inputs */
-    float *journal_a;  /* [slot][2][max_draft][n_v_heads]: decay */
-    float *journal_k;  /* [slot][2][max_draft][n_k_heads][k_dim]: normalised keys */
-    float *journal_d;  /* [slot][2][max_draft][n_v_heads][blocks][16]: deltas */
+    float *state;                      /* [slot][n_v_heads][blocks][k_dim][16] */
+    float *window;                     /* [slot][conv_kernel - 1][channels_ld], oldest first */
+    float *journal_in;                 /* [slot][2][max_draft][channels_ld]: raw convolution inputs */
+    float *journal_a;                  /* [slot][2][max_draft][n_v_heads]: decay */
+    float *journal_k;                  /* [slot][2][max_draft][n_k_heads][k_dim]: normalised keys */
+    float *journal_d;                  /* [slot][2][max_draft][n_v_heads][blocks][16]: deltas */
 } gdn_layer;
 
 typedef struct carry {
@@ -87,34 +90,38 @@ struct weft_dev {
     weft_plan plan;
     uint8_t *workspace; /* buffers, then scratch */
     float *pages, *slots;
-    float *panel;       /* [worker][panel_floats]: a panel of unpacked weights, or a task's own scratch */
+    float *panel; /* [worker][panel_floats]: a panel of unpacked weights, or a task's own scratch */
     size_t panel_floats;
-    float *rope;        /* [max_rows][2 n_freq]: cosines, then sines */
-    const weft_coef *rope_freq; /* whose table it is in this step; NULL: none yet */
-    float *zeros;                   /* [widest channels_ld]: a convolution input before a sequence's start */
-    float *conv, *gate_a, *gate_b;  /* GDN: [max_rows][channels_ld], [max_rows][n_v_heads] twice */
-    float *expert_in, *expert_out;  /* MoE: [max_rows * top_k][..] */
+    float *rope;                   /* [max_rows][2 n_freq]: cosines, then sines */
+    const weft_coef *rope_freq;    /* whose table it is in this step; NULL: none yet */
+    float *zeros;                  /* [widest channels_ld]: a convolution input before a sequence's start */
+    float *conv, *gate_a, *gate_b; /* GDN: [max_rows][channels_ld], [max_rows][n_v_heads] twice */
+    float *expert_in, *expert_out; /* MoE: [max_rows * top_k][..] */
     int *expert_rows, *expert_start;
 
     const weft_step *step;
-    int *row_span;     /* [max_rows]: the span of a row */
-    int *slot_writer;  /* [n_slots]: 1 + the span that writes a slot in this step; 0: none */
+    int *row_span;    /* [max_rows]: the span of a row */
+    int *slot_writer; /* [n_slots]: 1 + the span that writes a slot in this step; 0: none */
     weft_status status;
     weft_error error; /* the step's first */
 };
 
-static inline float *buf_row(const weft_buf *b, int row) { return b->v + (size_t)row * (size_t)b->ld; }
+static inline float *buf_row(const weft_buf *b, int row) {
+    return b->v + (size_t)row * (size_t)b->ld;
+}
 static inline int row_pos(const weft_dev *d, int row) {
     const weft_span *s = &d->step->spans[d->row_span[row]];
     return s->pos + row - s->row;
 }
-static inline float *panel_of(const weft_dev *d, int worker) { return d->panel + (size_t)worker * d->panel_floats; }
+static inline float *panel_of(const weft_dev *d, int worker) {
+    return d->panel + (size_t)worker * d->panel_floats;
+}
 
 /* A journal entry: half `half`, row `row` of slot `slot`, in units of one row. */
 static inline size_t journal_index(const weft_dev *d, int slot, int half, int row) {
     return ((size_t)slot * 2 + (size_t)half) * (size_t)d->plan.max_draft + (size_t)row;
 }
 
-#define PANEL_OUTS 16 /* weight rows unpacked at a time */
+#define PANEL_OUTS 16 /* weight rows that are unpacked and multiplied at a time */
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "ops/cpu/kernels.h"
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------------------------------------------- */
 
 static weft_status choose_kernels(weft_dev *d, const char *isa, weft_error *e) {
     struct {
@@ -68,11 +68,17 @@ void weft_dev_close(weft_dev *d) {
     weft_free(d);
 }
 
-const char *weft_dev_isa(const weft_dev *d) { return d->kernels->name; }
-int weft_dev_threads(const weft_dev *d) { return d->threads; }
-void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) { *m = d->memory; }
+const char *weft_dev_isa(const weft_dev *d) {
+    return d->kernels->name;
+}
+int weft_dev_threads(const weft_dev *d) {
+    return d->threads;
+}
+void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) {
+    *m = d->memory;
+}
 
-/* ---- registering ----------------------------------------------------------------------------------------------------------------- */
+/* ---- registering ------------------------------------------------------------------------------------------------------------ */
 
 int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
     kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
@@ -98,7 +104,7 @@ weft_buf *weft_buf_make(weft_dev *d, const char *phase, int rows, int cols) {
     return b;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the plan --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct cursor { /* lays out a block; with base NULL it only counts */
     uint8_t *base;
@@ -110,9 +116,13 @@ static void *take(cursor *c, uint64_t n, size_t size) {
     c->at += (n * size + 63) & ~(uint64_t)63;
     return p;
 }
-static void *take_floats(cursor *c, uint64_t n) { return take(c, n, sizeof(float)); }
+static void *take_floats(cursor *c, uint64_t n) {
+    return take(c, n, sizeof(float));
+}
 
-static bool same_phase(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
+static bool same_phase(const char *a, const char *b) {
+    return a == b || (a && b && !strcmp(a, b));
+}
 
 static void lay_buffers(weft_dev *d, cursor *c, const char *phase) {
     for (size_t i = 0; i < d->bufs.n; i++) {
@@ -148,11 +158,13 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         state = s > state ? s : state;
     }
     for (size_t i = 0; i < d->kv.n; i++) head = d->kv.v[i].ld > head ? d->kv.v[i].ld : head;
-    /* A worker's scratch: the panel of a product; a GDN state block; attention's query, chunk output, sum and scores. */
+    /* A worker's scratch: the panel of a product; a GDN state block; attention's queries, sums, chunk outputs and scores. */
     uint64_t panel = (uint64_t)PANEL_OUTS * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
     if (panel < (uint64_t)state) panel = (uint64_t)state;
-    if (panel < 3 * (uint64_t)head + ATTEND_CHUNK) panel = 3 * (uint64_t)head + ATTEND_CHUNK;
-    if (panel < (uint64_t)taps * (uint64_t)channels) panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
+    uint64_t queries = ATTEND_QUERIES * (3 * (uint64_t)head + ATTEND_CHUNK);
+    if (d->kv.n && panel < queries) panel = queries;
+    if (panel < (uint64_t)taps * (uint64_t)channels)
+        panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
     if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
     d->panel_floats = (panel + 15) & ~(size_t)15;
     d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
@@ -208,7 +220,8 @@ static void workspace_layout(weft_dev *d, cursor *c, uint64_t n) {
 }
 
 /* Counts, then (unless dry) allocates and lays out for good. */
-static weft_status make_block(weft_dev *d, layout lay, uint64_t n, uint64_t *bytes, uint8_t **block, const char *what, weft_error *e) {
+static weft_status make_block(weft_dev *d, layout lay, uint64_t n, uint64_t *bytes, uint8_t **block, const char *what,
+                              weft_error *e) {
     cursor c = {0};
     lay(d, &c, n);
     *bytes = c.at;
@@ -241,7 +254,7 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
     return s;
 }
 
-/* ---- a step -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- a step ----------------------------------------------------------------------------------------------------------------- */
 
 /* A plan's limits and a span's own logic, so that no operator has to ask. */
 static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
@@ -282,7 +295,8 @@ static const char *slot_fault(const weft_dev *d, int *culprit) {
     for (int i = 0; i < step->n_spans; i++) {
         const weft_span *s = &step->spans[i];
         *culprit = i;
-        if (s->slot_read >= 0 && s->slot_read != s->slot_write && writer[s->slot_read]) return "a slot that is read while it is written";
+        if (s->slot_read >= 0 && s->slot_read != s->slot_write && writer[s->slot_read])
+            return "a slot that is read while it is written";
     }
     return NULL;
 }
@@ -316,7 +330,7 @@ weft_status weft_end(weft_dev *d, weft_error *e) {
     return d->status;
 }
 
-/* ---- host access ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- host access ------------------------------------------------------------------------------------------------------------ */
 
 weft_status weft_read(weft_dev *d, const weft_buf *b, int row, float *dst, weft_error *e) {
     (void)d;
@@ -398,8 +412,12 @@ static void fill_page(weft_dev *d, size_t page, float x) {
         for (size_t j = 0; j < n; j++) l->k[page * n + j] = l->v[page * n + j] = x;
     }
 }
-void weft_page_clear(weft_dev *d, int page) { fill_page(d, (size_t)page, 0.0f); }
-void weft_page_poison(weft_dev *d, int page) { fill_page(d, (size_t)page, __builtin_nanf("")); }
+void weft_page_clear(weft_dev *d, int page) {
+    fill_page(d, (size_t)page, 0.0f);
+}
+void weft_page_poison(weft_dev *d, int page) {
+    fill_page(d, (size_t)page, __builtin_nanf(""));
+}
 
 static void fill_nan(float *v, size_t at, size_t n) {
     for (size_t i = 0; i < n; i++) v[at * n + i] = __builtin_nanf("");

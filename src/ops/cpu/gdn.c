@@ -2,11 +2,11 @@
  *
  * Three stages with a barrier between them:
  *   rows      each row's convolution, normalised q and k, and gates (they need neighbours' raw inputs only);
- *   columns   each (span, value head, block of 16 value columns) walks the recurrence token by token on a private copy of its state:
- *             replay, certain rows, store; then the speculative rows, whose ingredients alone are kept;
- *   windows   each span's convolution window and journalled inputs, last, because the first stage reads the old ones.
- * Decay, key and delta of a journalled row give exactly the state update of the pass that made them (gdn_replay repeats the
- * elementwise operations of gdn_token), so a replayed state equals a decoded one bit for bit. */
+ *   columns   each (span, value head, block of 16 value columns) walks the recurrence token by token on a private copy of its
+ * state: replay, certain rows, store; then the speculative rows, whose ingredients alone are kept; windows   each span's
+ * convolution window and journalled inputs, last, because the first stage reads the old ones. Decay, key and delta of a journalled
+ * row give exactly the state update of the pass that made them (gdn_replay repeats the elementwise operations of gdn_token), so a
+ * replayed state equals a decoded one bit for bit. */
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
@@ -24,7 +24,8 @@ static float *window_row(const gdn_layer *l, int slot, int t) {
     return l->window + ((size_t)slot * (size_t)(l->shape.conv_kernel - 1) + (size_t)t) * (size_t)l->channels_ld;
 }
 
-/* The raw convolution input at row i of span s; i < 0 reaches back into the replayed rows, then into the stored window. NULL: zero. */
+/* The raw convolution input at row i of span s; i < 0 reaches back into the replayed rows, then into the stored window. NULL: zero.
+ */
 static const float *raw_row(const gdn_job *j, const weft_span *s, int i) {
     if (i >= 0) return buf_row(j->qkv, s->row + i);
     i += s->replay;
@@ -32,7 +33,7 @@ static const float *raw_row(const gdn_job *j, const weft_span *s, int i) {
     return s->slot_read < 0 ? NULL : window_row(j->l, s->slot_read, i + j->l->shape.conv_kernel - 1);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
 
 static void row_piece(void *ctx, int row, int worker) {
     (void)worker;
@@ -52,11 +53,11 @@ static void row_piece(void *ctx, int row, int worker) {
         kn->unit(c + (sh->n_k_heads + h) * sh->k_dim, sh->k_dim, 1.0f);
     }
     size_t at = (size_t)row * (size_t)sh->n_v_heads;
-    kn->gdn_gates(j->d->gate_a + at, j->d->gate_b + at, buf_row(j->alpha, row), buf_row(j->beta, row), j->g->decay->v, j->g->dt_bias->v,
-                  sh->n_v_heads);
+    kn->gdn_gates(j->d->gate_a + at, j->d->gate_b + at, buf_row(j->alpha, row), buf_row(j->beta, row), j->g->decay->v,
+                  j->g->dt_bias->v, sh->n_v_heads);
 }
 
-/* ---- columns ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- columns ---------------------------------------------------------------------------------------------------------------- */
 
 static void column_piece(void *ctx, int piece, int worker) {
     const gdn_job *j = ctx;
@@ -105,7 +106,7 @@ static void column_piece(void *ctx, int piece, int worker) {
     }
 }
 
-/* ---- windows ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- windows ---------------------------------------------------------------------------------------------------------------- */
 
 static void store_window(const gdn_job *j, const weft_span *s, int rows, int slot, float *scratch) {
     int taps = j->l->shape.conv_kernel - 1;

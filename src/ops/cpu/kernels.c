@@ -1,5 +1,8 @@
 /* kernels.c: see kernels.h. Compiled several times; WEFT_KERNELS names the table of this copy. Everything but the table is static,
- * so that no copy for a wider vector unit can win at link time. */
+ * so that no copy for a wider vector unit can win at link time.
+ *
+ * A vector has W lanes, as many as the vector unit: compilers keep wider ones in memory. What treats elements for themselves does
+ * not show W. A sum runs in 16 lanes, PARTS vectors, and ends in one tree: lane l with l + 8, then 4, 2, 1. */
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
@@ -9,67 +12,115 @@
 #endif
 #pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed between inlined functions only */
 #define INLINE static inline __attribute__((always_inline))
-
-#if defined(__AVX512F__)
-#define TILE_ROWS 4
-#define TILE_OUTS 4
-#define WIDTH_NAME "reference-512"
-#elif defined(__AVX2__)
-#define TILE_ROWS 2
-#define TILE_OUTS 2
-#define WIDTH_NAME "reference-256"
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define TILE_ROWS 2
-#define TILE_OUTS 2
-#define WIDTH_NAME "reference-128"
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* ---- 16 lanes ---------------------------------------------------------------------------------------------------------------- */
+#if defined(__AVX512F__)
+#define W 16
+#define TILE_ROWS 4 /* rows by TILE_OUTS outputs in registers: 16 of 32 hold sums */
+#define WIDTH_NAME "reference-512"
+#elif defined(__AVX2__)
+#define W 8
+#define TILE_ROWS 2 /* 8 of 16 registers hold sums */
+#define WIDTH_NAME "reference-256"
+#else
+#define W 4
+#define TILE_ROWS 2
+#define WIDTH_NAME "reference-128"
+#endif
+#define PARTS (LANES / W)
+#define TILE_OUTS 4
+#define LONE_OUTS (W == 16 ? 8 : 4) /* outputs at a time for a row alone: as many chains of sums hide their latency */
+#define LONE_COLUMNS 8              /* vectors of them, in weighted values of a row alone */
 
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
-typedef float vf8 __attribute__((vector_size(32)));
+/* ---- lanes ------------------------------------------------------------------------------------------------------------------ */
+
+typedef float vf __attribute__((vector_size(W * 4)));
+typedef int32_t vi __attribute__((vector_size(W * 4)));
+typedef uint32_t vu __attribute__((vector_size(W * 4))); /* also for sums that may wrap in lanes that a select drops */
 typedef float vf4 __attribute__((vector_size(16)));
-typedef uint32_t vu __attribute__((vector_size(64))); /* also for sums that may wrap in lanes that a select drops */
 
 INLINE vf load(const float *p) {
     vf x;
     memcpy(&x, p, sizeof x);
     return x;
 }
-INLINE void store(float *p, vf x) { memcpy(p, &x, sizeof x); }
-INLINE vf splat(float x) { return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-INLINE vf select(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
-/* The first n (1..16) of p, zeros behind. */
+INLINE void store(float *p, vf x) {
+    memcpy(p, &x, sizeof x);
+}
+INLINE vf splat(float x) {
+    return x - (vf){0}; /* x + 0 would turn -0 into 0 */
+}
+INLINE vf select(vi mask, vf a, vf b) {
+    return (vf)((mask & (vi)a) | (~mask & (vi)b));
+}
+/* The first n (any number) of p, zeros behind. */
 INLINE vf load_n(const float *p, int n) {
-    if (n == LANES) return load(p);
-    float t[LANES] = {0};
-    memcpy(t, p, (size_t)n * sizeof *t);
+    if (n >= W) return load(p);
+    float t[W] = {0};
+    if (n > 0) memcpy(t, p, (size_t)n * sizeof *t);
     return load(t);
 }
 INLINE void store_n(float *p, vf x, int n) {
-    if (n == LANES)
+    if (n >= W)
         store(p, x);
     else
         memcpy(p, &x, (size_t)n * sizeof *p);
 }
-/* The fixed tree: lane l + lane l + 8, then 4, 2, 1. */
-INLINE float sum(vf x) {
-    vf8 a, b;
-    memcpy(&a, &x, sizeof a);
-    memcpy(&b, (const char *)&x + sizeof a, sizeof b);
-    a += b;
-    vf4 c, d;
-    memcpy(&c, &a, sizeof c);
-    memcpy(&d, (const char *)&a + sizeof c, sizeof d);
-    c += d;
-    float e = c[0] + c[2], f = c[1] + c[3];
-    return e + f;
+INLINE vf max2(vf a, vf b) {
+    return select(a > b, a, b);
 }
-INLINE vf max2(vf a, vf b) { return select(a > b, a, b); }
-INLINE vf min2(vf a, vf b) { return select(a < b, a, b); }
+INLINE vf min2(vf a, vf b) {
+    return select(a < b, a, b);
+}
 
-/* ---- elementary functions ------------------------------------------------------------------------------------------------------ */
+/* ---- sums ------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct sum16 { /* of 16 lanes */
+    vf part[PARTS];
+} sum16;
+
+#define SHUFFLE __builtin_shufflevector
+/* The tree's first two levels: lanes l + l + 8, then l + l + 4. */
+INLINE vf4 fold(sum16 s) {
+#if W == 16
+    vf a = s.part[0] + SHUFFLE(s.part[0], s.part[0], 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+    return SHUFFLE(a, a, 0, 1, 2, 3) + SHUFFLE(a, a, 4, 5, 6, 7);
+#elif W == 8
+    vf a = s.part[0] + s.part[1];
+    return SHUFFLE(a, a, 0, 1, 2, 3) + SHUFFLE(a, a, 4, 5, 6, 7);
+#else
+    return (s.part[0] + s.part[2]) + (s.part[1] + s.part[3]);
+#endif
+}
+INLINE float sum(sum16 s) {
+    vf4 c = fold(s);
+    return (c[0] + c[2]) + (c[1] + c[3]);
+}
+/* Four sums in the same order, side by side: half the work of four times one. */
+INLINE vf4 sum4(sum16 a, sum16 b, sum16 c, sum16 d) {
+#if W == 16
+#define FIRST 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define SECOND 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+    vf ab = SHUFFLE(a.part[0], b.part[0], FIRST) + SHUFFLE(a.part[0], b.part[0], SECOND);
+    vf cd = SHUFFLE(c.part[0], d.part[0], FIRST) + SHUFFLE(c.part[0], d.part[0], SECOND);
+    vf x = SHUFFLE(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+           SHUFFLE(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    x += SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    x += SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    return SHUFFLE(x, x, 0, 4, 8, 12);
+#else
+    vf4 e = fold(a), f = fold(b), g = fold(c), h = fold(d);
+    vf4 ef = SHUFFLE(e, f, 0, 1, 4, 5) + SHUFFLE(e, f, 2, 3, 6, 7);
+    vf4 gh = SHUFFLE(g, h, 0, 1, 4, 5) + SHUFFLE(g, h, 2, 3, 6, 7);
+    return SHUFFLE(ef, gh, 0, 2, 4, 6) + SHUFFLE(ef, gh, 1, 3, 5, 7);
+#endif
+}
+
+/* ---- elementary functions --------------------------------------------------------------------------------------------------- */
 
 /* exp: x = n ln 2 + r, Taylor to r^7 (relative error 5e-9 at |r| = ln 2 / 2, below rounding). Below -87.3 the result is 0, above
  * 88.7 it is infinity: gates divide by 1 + exp, so that both ends behave. NaN stays NaN. */
@@ -107,8 +158,12 @@ INLINE vf vlog(vf x) {
     vf ef = __builtin_convertvector(e, vf);
     return ef * splat(0.693359375f) + (ef * splat(-2.12194440e-4f) + splat(2.0f) * s * p);
 }
-INLINE vf vsigmoid(vf x) { return splat(1.0f) / (splat(1.0f) + vexp(-x)); }
-INLINE vf vsilu(vf x) { return x / (splat(1.0f) + vexp(-x)); }
+INLINE vf vsigmoid(vf x) {
+    return splat(1.0f) / (splat(1.0f) + vexp(-x));
+}
+INLINE vf vsilu(vf x) {
+    return x / (splat(1.0f) + vexp(-x));
+}
 /* ln(1 + e^x); log1p(y) = log(u) y / (u - 1) with u = 1 + y keeps small y exact. */
 INLINE vf vsoftplus(vf x) {
     vf y = vexp(x), u = splat(1.0f) + y;
@@ -117,7 +172,7 @@ INLINE vf vsoftplus(vf x) {
     return select(x > splat(20.0f), x, l);
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
 
 /* f16 in the low half of each lane. Normals by moving the exponent, subnormals as mantissa * 2^-24 (never through a float32
  * denormal, which would be flushed). */
@@ -131,11 +186,6 @@ INLINE vf from_f16(vu x) {
     y = select(exponent == 0, tiny, y);
     return (vf)((vi)y | ((h & 0x8000) << 16));
 }
-INLINE vu load_words(const uint8_t *p) {
-    vu x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
 INLINE vf stored(weft_dtype t, const uint8_t *p, int i) { /* scale or bias i in all lanes */
     if (t == WEFT_F32) {
         float x;
@@ -147,212 +197,209 @@ INLINE vf stored(weft_dtype t, const uint8_t *p, int i) { /* scale or bias i in 
     vu x = (vu){0} + h;
     return t == WEFT_BF16 ? (vf)(x << 16) : from_f16(x);
 }
-
-/* The j-th field of `field` bits of each word, as float32: a 16-bit value, or a code. */
-INLINE vf value16(weft_dtype t, vu w, int j) {
-    if (t == WEFT_BF16) return (vf)(j ? w & 0xffff0000u : w << 16);
-    return from_f16(j ? w >> 16 : w & 0xffffu);
+INLINE vu load_words(const uint8_t *p) {
+    vu x;
+    memcpy(&x, p, sizeof x);
+    return x;
 }
-INLINE void unpack_codes(float *dst, const weft_mat *w, const uint8_t *p, const int field) {
-    const uint8_t *sp = p + w->scale_at, *bp = p + w->bias_at;
-    int k = (int)w->k, columns = LANES * 32 / field;
-    vf s = splat(0), b = s;
-    for (int c = 0; c < k; c += columns) {
-        vu words = load_words(p + (size_t)(c / columns) * BLOCK_BYTES);
-#pragma GCC unroll 16
-        for (int j = 0; j < 32 / field; j++) {
+/* Rows follow one another in memory, and the next ones are wanted soon: with one row at a time this is half of the work's speed. */
+INLINE void prefetch(const uint8_t *p) {
+    __builtin_prefetch(p + 4096);
+}
+
+INLINE void unpack_codes(float *dst, const weft_mat *w, const uint8_t *row, const int field) {
+    const int in_word = 32 / field;
+    int k = (int)w->k, group_shift = __builtin_ctz((unsigned)w->group); /* 32, 64 or 128 */
+    vf scale = splat(0), bias = scale;
+    const uint8_t *block = row;
+    for (int c = 0; c < k; c += LANES * in_word, block += BLOCK_BYTES) {
+        vu words[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) words[p] = load_words(block + p * W * 4);
+        prefetch(block);
+        UNROLL for (int j = 0; j < in_word; j++) {
             int at = c + j * LANES;
-            if (at >= k) break;
-            if (at % w->group == 0) {
-                s = stored(w->dtype, sp, at / w->group);
-                b = stored(w->dtype, bp, at / w->group);
+            if (at >= k) return;
+            if (at >> group_shift << group_shift == at) {
+                scale = stored(w->dtype, row + w->scale_at, at >> group_shift);
+                bias = stored(w->dtype, row + w->bias_at, at >> group_shift);
             }
-            vi code = (vi)(words >> (unsigned)(j * field) & ((1u << field) - 1));
-            store(dst + at, __builtin_convertvector(code, vf) * s + b);
+            UNROLL for (int p = 0; p < PARTS; p++) {
+                vi code = (vi)(words[p] >> (unsigned)(j * field) & ((1u << field) - 1));
+                store(dst + at + p * W, __builtin_convertvector(code, vf) * scale + bias);
+            }
         }
     }
 }
-static void unpack(float *dst, const weft_mat *w, int64_t row) {
-    const uint8_t *p = w->data + (size_t)row * w->row_bytes;
-    int k = (int)w->k; /* what lies between k and the block's end is zero in memory and 0.0 as a value */
-    switch (w->field) {
-    case 2: unpack_codes(dst, w, p, 2); break;
-    case 4: unpack_codes(dst, w, p, 4); break;
-    case 8: unpack_codes(dst, w, p, 8); break;
-    case 16:
-        for (int c = 0; c < k; c += 2 * LANES) {
-            vu words = load_words(p + (size_t)c * 2);
-            store(dst + c, value16(w->dtype, words, 0));
-            if (c + LANES < k) store(dst + c + LANES, value16(w->dtype, words, 1));
+INLINE void unpack_halves(float *dst, const weft_mat *w, const uint8_t *row, const bool bf16) {
+    for (int c = 0; c < (int)w->k; c += 2 * LANES) {
+        const uint8_t *block = row + (size_t)c * 2;
+        prefetch(block);
+        UNROLL for (int p = 0; p < PARTS; p++) {
+            vu x = load_words(block + p * W * 4);
+            store(dst + c + p * W, bf16 ? (vf)(x << 16) : from_f16(x & 0xffff));
+            if (c + LANES < (int)w->k) store(dst + c + LANES + p * W, bf16 ? (vf)(x & 0xffff0000) : from_f16(x >> 16));
         }
-        break;
-    default:
-        for (int c = 0; c < k; c += LANES) store(dst + c, (vf)load_words(p + (size_t)c * 4));
+    }
+}
+static void unpack(float *dst, const weft_mat *w, int64_t r) {
+    const uint8_t *row = w->data + (size_t)r * w->row_bytes;
+    switch (w->field) { /* what lies between k and the block's end is zero in memory and 0.0 as a value */
+    case 2: unpack_codes(dst, w, row, 2); break;
+    case 4: unpack_codes(dst, w, row, 4); break;
+    case 8: unpack_codes(dst, w, row, 8); break;
+    case 16: w->dtype == WEFT_BF16 ? unpack_halves(dst, w, row, true) : unpack_halves(dst, w, row, false); break;
+    default: memcpy(dst, row, (size_t)ROUND16((int)w->k) * sizeof *dst);
     }
 }
 
-/* R rows by O outputs with every sum in registers. */
+/* ---- products --------------------------------------------------------------------------------------------------------------- */
+
+/* R rows by O outputs, the lanes of one part at a time, so that all sums of a part stay in registers. */
 INLINE void tile(float *y, size_t ldy, const float *const *x, const float *w, size_t ldw, int k, const int R, const int O) {
-    vf acc[TILE_ROWS][TILE_OUTS];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 4
-        for (int o = 0; o < O; o++) acc[r][o] = splat(0.0f);
-    for (int i = 0; i < k; i += LANES) {
-        vf wv[TILE_OUTS];
-#pragma GCC unroll 4
-        for (int o = 0; o < O; o++) wv[o] = load(w + (size_t)o * ldw + i);
-#pragma GCC unroll 4
-        for (int r = 0; r < R; r++) {
-            vf xv = load(x[r] + i);
-#pragma GCC unroll 4
-            for (int o = 0; o < O; o++) acc[r][o] += xv * wv[o];
+    sum16 s[TILE_ROWS][LONE_OUTS];
+    UNROLL for (int p = 0; p < PARTS; p++) {
+        vf acc[TILE_ROWS][LONE_OUTS];
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int o = 0; o < O; o++) acc[r][o] = splat(0.0f);
+        for (int i = p * W; i < k; i += LANES) {
+            vf wv[LONE_OUTS];
+            UNROLL for (int o = 0; o < O; o++) wv[o] = load(w + (size_t)o * ldw + i);
+            UNROLL for (int r = 0; r < R; r++) {
+                vf xv = load(x[r] + i);
+                UNROLL for (int o = 0; o < O; o++) acc[r][o] += xv * wv[o];
+            }
         }
+        UNROLL for (int r = 0; r < R; r++) UNROLL for (int o = 0; o < O; o++) s[r][o].part[p] = acc[r][o];
     }
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r++)
-#pragma GCC unroll 4
-        for (int o = 0; o < O; o++) y[(size_t)r * ldy + (size_t)o] = sum(acc[r][o]);
+    UNROLL for (int r = 0; r < R; r++) {
+        float *out = y + (size_t)r * ldy;
+        if (O == 1)
+            out[0] = sum(s[r][0]);
+        else
+            UNROLL for (int o = 0; o < O; o += 4) {
+                vf4 four = sum4(s[r][o], s[r][o + 1], s[r][o + 2], s[r][o + 3]);
+                memcpy(out + o, &four, sizeof four);
+            }
+    }
+}
+INLINE void tile_row(float *y, size_t ldy, const float *const *x, const float *w, size_t ldw, int outs, int k, const int R) {
+    int o = 0;
+    if (R == 1)
+        for (; o + LONE_OUTS <= outs; o += LONE_OUTS) tile(y + o, ldy, x, w + (size_t)o * ldw, ldw, k, R, LONE_OUTS);
+    for (; o + TILE_OUTS <= outs; o += TILE_OUTS) tile(y + o, ldy, x, w + (size_t)o * ldw, ldw, k, R, TILE_OUTS);
+    for (; o < outs; o++) tile(y + o, ldy, x, w + (size_t)o * ldw, ldw, k, R, 1);
 }
 static void dot(float *y, size_t ldy, const float *const *x, int rows, const float *w, size_t ldw, int outs, int k) {
     int r = 0;
-    for (; r + TILE_ROWS <= rows; r += TILE_ROWS) {
-        int o = 0;
-        for (; o + TILE_OUTS <= outs; o += TILE_OUTS)
-            tile(y + (size_t)r * ldy + o, ldy, x + r, w + (size_t)o * ldw, ldw, k, TILE_ROWS, TILE_OUTS);
-        for (; o < outs; o++) tile(y + (size_t)r * ldy + o, ldy, x + r, w + (size_t)o * ldw, ldw, k, TILE_ROWS, 1);
-    }
-    for (; r < rows; r++) {
-        int o = 0;
-        for (; o + TILE_OUTS <= outs; o += TILE_OUTS)
-            tile(y + (size_t)r * ldy + o, ldy, x + r, w + (size_t)o * ldw, ldw, k, 1, TILE_OUTS);
-        for (; o < outs; o++) tile(y + (size_t)r * ldy + o, ldy, x + r, w + (size_t)o * ldw, ldw, k, 1, 1);
-    }
+    for (; r + TILE_ROWS <= rows; r += TILE_ROWS) tile_row(y + (size_t)r * ldy, ldy, x + r, w, ldw, outs, k, TILE_ROWS);
+    for (; r + 2 <= rows; r += 2) tile_row(y + (size_t)r * ldy, ldy, x + r, w, ldw, outs, k, 2);
+    if (r < rows) tile_row(y + (size_t)r * ldy, ldy, x + r, w, ldw, outs, k, 1);
 }
 
-/* ---- elementwise rows --------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
 
 INLINE float square_sum(const float *x, int n) {
-    vf s = splat(0.0f);
-    int i = 0;
-    for (; i + LANES <= n; i += LANES) s += load(x + i) * load(x + i);
-    if (i < n) s += load_n(x + i, n - i) * load_n(x + i, n - i);
+    sum16 s;
+    UNROLL for (int p = 0; p < PARTS; p++) s.part[p] = splat(0.0f);
+    for (int i = 0; i < n; i += LANES) UNROLL for (int p = 0; p < PARTS; p++) {
+            vf v = load_n(x + i + p * W, n - i - p * W);
+            s.part[p] += v * v;
+        }
     return sum(s);
 }
 /* Square root and division are exact operations of IEEE 754: no library is asked (-fno-math-errno). */
-INLINE float inverse_sqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+INLINE float inverse_sqrt(float x) {
+    return 1.0f / __builtin_sqrtf(x);
+}
 static void norm(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps) {
     for (int g = 0; g < n; g += width) {
         vf r = splat(inverse_sqrt(square_sum(x + g, width) / (float)width + eps));
-        for (int i = 0; i < width; i += LANES) {
-            int m = width - i < LANES ? width - i : LANES;
-            vf v = load_n(x + g + i, m) * r * load(gain + i);
-            if (z) v = v * vsilu(load_n(z + g + i, m));
-            store_n(y + g + i, v, m);
+        for (int i = 0; i < width; i += W) {
+            vf v = load_n(x + g + i, width - i) * r * load_n(gain + i, width - i);
+            if (z) v = v * vsilu(load_n(z + g + i, width - i));
+            store_n(y + g + i, v, width - i);
         }
     }
 }
 static void add(float *y, const float *x, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(y + i, load_n(y + i, m) + load_n(x + i, m), m);
-    }
+    for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) + load_n(x + i, n - i), n - i);
 }
 static void add_scaled(float *y, const float *x, float a, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(y + i, load_n(y + i, m) + splat(a) * load_n(x + i, m), m);
-    }
+    for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) + splat(a) * load_n(x + i, n - i), n - i);
 }
 static void glu(float *y, const float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(y + i, vsilu(load_n(gate + i, m)) * load_n(up + i, m), m);
-    }
+    for (int i = 0; i < n; i += W) store_n(y + i, vsilu(load_n(gate + i, n - i)) * load_n(up + i, n - i), n - i);
 }
 static void gate(float *y, const float *g, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(y + i, load_n(y + i, m) * vsigmoid(load_n(g + i, m)), m);
-    }
+    for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) * vsigmoid(load_n(g + i, n - i)), n - i);
 }
 static void scale_sigmoid(float *y, float g, int n) {
     vf s = vsigmoid(splat(g));
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(y + i, load_n(y + i, m) * s, m);
+    for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) * s, n - i);
+}
+static void rotate(float *x, const float *c, const float *s, int n) {
+    for (int j = 0; j < n; j += W) {
+        vf a = load_n(x + j, n - j), b = load_n(x + n + j, n - j), cj = load_n(c + j, n - j), sj = load_n(s + j, n - j);
+        store_n(x + j, a * cj - b * sj, n - j);
+        store_n(x + n + j, b * cj + a * sj, n - j);
     }
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- attention -------------------------------------------------------------------------------------------------------------- */
 
-static void scores(float *s, const float *q, const float *k, int keys, int ld, float scale) {
-    int j = 0;
-    for (; j + 4 <= keys; j += 4) {
-        vf a = splat(0.0f), b = a, c = a, d = a;
-        const float *kj = k + (size_t)j * (size_t)ld;
-        for (int i = 0; i < ld; i += LANES) {
-            vf x = load(q + i);
-            a += x * load(kj + i);
-            b += x * load(kj + ld + i);
-            c += x * load(kj + 2 * ld + i);
-            d += x * load(kj + 3 * ld + i);
-        }
-        s[j] = scale * sum(a);
-        s[j + 1] = scale * sum(b);
-        s[j + 2] = scale * sum(c);
-        s[j + 3] = scale * sum(d);
-    }
-    for (; j < keys; j++) {
-        vf a = splat(0.0f);
-        for (int i = 0; i < ld; i += LANES) a += load(q + i) * load(k + (size_t)j * (size_t)ld + i);
-        s[j] = scale * sum(a);
-    }
-}
-INLINE float chunk_exp_inline(float *s, int n, float *total) {
+static float chunk_exp(float *s, int n, float scale, float *total) {
     const float inf = __builtin_inff();
-    for (int i = n; i < ROUND16(n); i++) s[i] = -inf;
     vf m = splat(-inf);
-    for (int i = 0; i < n; i += LANES) m = max2(load(s + i), m); /* NaN scores lose here and return in exp below */
-    float best = -inf;
-    for (int i = 0; i < LANES; i++) best = m[i] > best ? m[i] : best;
-    vf t = splat(0.0f);
-    for (int i = 0; i < n; i += LANES) {
-        vf p = vexp(load(s + i) - splat(best));
-        store(s + i, p);
-        t += p;
+    for (int i = n; i < ROUND16(n); i++) s[i] = -inf;
+    for (int i = 0; i < n; i += W) {
+        vf x = load(s + i) * splat(scale);
+        store(s + i, x);
+        m = max2(x, m); /* NaN scores lose here and return in exp below */
     }
+    float best = -inf;
+    for (int i = 0; i < W; i++) best = m[i] > best ? m[i] : best;
+    sum16 t;
+    UNROLL for (int p = 0; p < PARTS; p++) t.part[p] = splat(0.0f);
+    for (int i = 0; i < n; i += LANES) UNROLL for (int p = 0; p < PARTS; p++) {
+            vf e = vexp(load(s + i + p * W) - splat(best));
+            store(s + i + p * W, e);
+            t.part[p] += e;
+        }
     *total = sum(t);
     return best;
 }
-static float chunk_exp(float *s, int n, float *total) { return chunk_exp_inline(s, n, total); }
 static void softmax(float *p, int n) {
     float total;
-    chunk_exp_inline(p, n, &total);
-    for (int i = 0; i < n; i += LANES) store(p + i, load(p + i) / splat(total));
+    chunk_exp(p, n, 1, &total);
+    for (int i = 0; i < ROUND16(n); i += W) store(p + i, load(p + i) / splat(total));
 }
-static void values(float *o, const float *p, const float *v, int keys, int ld) {
-    int i = 0;
-    for (; i + 4 * LANES <= ld; i += 4 * LANES) {
-        vf a = load(o + i), b = load(o + i + 16), c = load(o + i + 32), d = load(o + i + 48);
-        for (int j = 0; j < keys; j++) {
-            const float *vj = v + (size_t)j * (size_t)ld + i;
-            vf x = splat(p[j]);
-            a += x * load(vj);
-            b += x * load(vj + 16);
-            c += x * load(vj + 32);
-            d += x * load(vj + 48);
+
+/* R rows by C vectors of columns in registers, over all keys. */
+INLINE void values_tile(float *o, size_t ldo, const float *p, size_t ldp, const float *v, int keys, int ld, const int R,
+                        const int C) {
+    vf acc[TILE_ROWS][LONE_COLUMNS];
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = load(o + (size_t)r * ldo + c * W);
+    for (int j = 0; j < keys; j++) {
+        vf vj[LONE_COLUMNS];
+        UNROLL for (int c = 0; c < C; c++) vj[c] = load(v + (size_t)j * (size_t)ld + c * W);
+        UNROLL for (int r = 0; r < R; r++) {
+            vf x = splat(p[(size_t)r * ldp + (size_t)j]);
+            UNROLL for (int c = 0; c < C; c++) acc[r][c] += x * vj[c];
         }
-        store(o + i, a);
-        store(o + i + 16, b);
-        store(o + i + 32, c);
-        store(o + i + 48, d);
     }
-    for (; i < ld; i += LANES) {
-        vf a = load(o + i);
-        for (int j = 0; j < keys; j++) a += splat(p[j]) * load(v + (size_t)j * (size_t)ld + i);
-        store(o + i, a);
-    }
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(o + (size_t)r * ldo + c * W, acc[r][c]);
+}
+INLINE void values_rows(float *o, size_t ldo, const float *p, size_t ldp, const float *v, int keys, int ld, const int R,
+                        const int C) {
+    int i = 0;
+    for (; i + C * W <= ld; i += C * W) values_tile(o + i, ldo, p, ldp, v + i, keys, ld, R, C);
+    for (; i < ld; i += W) values_tile(o + i, ldo, p, ldp, v + i, keys, ld, R, 1);
+}
+static void values(float *o, size_t ldo, const float *p, size_t ldp, int rows, const float *v, int keys, int ld) {
+    int r = 0;
+    for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
+        values_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, keys, ld, TILE_ROWS, TILE_OUTS);
+    for (; r + 2 <= rows; r += 2) values_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, keys, ld, 2, TILE_OUTS);
+    if (r < rows) values_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, keys, ld, 1, LONE_COLUMNS);
 }
 static void merge(float *m, float *l, float *o, float cm, float cl, const float *co, int ld) {
     if (*l == 0.0f) {
@@ -365,20 +412,13 @@ static void merge(float *m, float *l, float *o, float cm, float cl, const float 
     vf a = vexp(splat(*m - top)), b = vexp(splat(cm - top));
     *m = top;
     *l = *l * a[0] + cl * b[0];
-    for (int i = 0; i < ld; i += LANES) store(o + i, load(o + i) * a + load(co + i) * b);
-}
-static void rotate(float *x, const float *c, const float *s, int n) {
-    for (int j = 0; j < n; j++) {
-        float a = x[j], b = x[j + n];
-        x[j] = a * c[j] - b * s[j];
-        x[j + n] = b * c[j] + a * s[j];
-    }
+    for (int i = 0; i < ld; i += W) store(o + i, load(o + i) * a + load(co + i) * b);
 }
 
-/* ---- Gated DeltaNet --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Gated DeltaNet --------------------------------------------------------------------------------------------------------- */
 
 static void conv(float *y, const float *const *raw, int taps, const float *w, size_t ldw, int channels) {
-    for (int i = 0; i < channels; i += LANES) {
+    for (int i = 0; i < channels; i += W) {
         vf a = load(raw[0] + i) * load(w + i);
         for (int t = 1; t < taps; t++) a += load(raw[t] + i) * load(w + (size_t)t * ldw + i);
         store(y + i, vsilu(a));
@@ -386,55 +426,45 @@ static void conv(float *y, const float *const *raw, int taps, const float *w, si
 }
 static void unit(float *x, int n, float length) {
     vf r = splat(inverse_sqrt(square_sum(x, n) + 1e-6f) * length);
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(x + i, load_n(x + i, m) * r, m);
-    }
+    for (int i = 0; i < n; i += W) store_n(x + i, load_n(x + i, n - i) * r, n - i);
 }
 static void gdn_gates(float *a, float *b, const float *alpha, const float *beta, const float *decay, const float *dt_bias, int n) {
-    for (int i = 0; i < n; i += LANES) {
-        int m = n - i < LANES ? n - i : LANES;
-        store_n(a + i, vexp(load(decay + i) * vsoftplus(load_n(alpha + i, m) + load(dt_bias + i))), m);
-        store_n(b + i, vsigmoid(load_n(beta + i, m)), m);
+    for (int i = 0; i < n; i += W) {
+        vf t = load_n(alpha + i, n - i) + load(dt_bias + i);
+        store_n(a + i, vexp(load(decay + i) * vsoftplus(t)), n - i);
+        store_n(b + i, vsigmoid(load_n(beta + i, n - i)), n - i);
     }
 }
-/* Two sweeps over S: decay and S'k, then the rank-1 term and S'q; sums over k in four interleaved chains. */
-static void gdn_token(float *s, float *d, float *y, const float *q, const float *k, const float *v, float a, float b, int k_dim) {
-    vf m[4], o[4], av = splat(a);
-    for (int j = 0; j < 4; j++) m[j] = o[j] = splat(0.0f);
-    int i = 0;
-    for (; i + 4 <= k_dim; i += 4)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            vf x = load(s + (i + j) * LANES) * av;
-            store(s + (i + j) * LANES, x);
-            m[j] += x * splat(k[i + j]);
+/* Two sweeps over S, W columns at a time: S'k of the decayed S, then decay, rank-1 term and S'q; sums over k in four interleaved
+ * chains. */
+static void gdn_token(float *state, float *d, float *y, const float *q, const float *k, const float *v, float a, float b,
+                      int k_dim) {
+    vf av = splat(a);
+    for (int p = 0; p < LANES; p += W) {
+        float *s = state + p;
+        vf m[4], o[4];
+        UNROLL for (int j = 0; j < 4; j++) m[j] = o[j] = splat(0.0f);
+        int i = 0;
+        for (; i + 4 <= k_dim; i += 4) UNROLL for (int j = 0; j < 4; j++) m[j] += load(s + (i + j) * LANES) * av * splat(k[i + j]);
+        for (int j = 0; i < k_dim; i++, j++) m[j] += load(s + i * LANES) * av * splat(k[i]);
+        vf dv = splat(b) * (load(v + p) - ((m[0] + m[1]) + (m[2] + m[3])));
+        store(d + p, dv);
+        for (i = 0; i + 4 <= k_dim; i += 4) UNROLL for (int j = 0; j < 4; j++) {
+                vf x = load(s + (i + j) * LANES) * av + splat(k[i + j]) * dv;
+                store(s + (i + j) * LANES, x);
+                o[j] += x * splat(q[i + j]);
+            }
+        for (int j = 0; i < k_dim; i++, j++) {
+            vf x = load(s + i * LANES) * av + splat(k[i]) * dv;
+            store(s + i * LANES, x);
+            o[j] += x * splat(q[i]);
         }
-    for (; i < k_dim; i++) {
-        vf x = load(s + i * LANES) * av;
-        store(s + i * LANES, x);
-        m[i & 3] += x * splat(k[i]);
+        store(y + p, (o[0] + o[1]) + (o[2] + o[3]));
     }
-    vf dv = splat(b) * (load(v) - ((m[0] + m[1]) + (m[2] + m[3])));
-    store(d, dv);
-    i = 0;
-    for (; i + 4 <= k_dim; i += 4)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            vf x = load(s + (i + j) * LANES) + splat(k[i + j]) * dv;
-            store(s + (i + j) * LANES, x);
-            o[j] += x * splat(q[i + j]);
-        }
-    for (; i < k_dim; i++) {
-        vf x = load(s + i * LANES) + splat(k[i]) * dv;
-        store(s + i * LANES, x);
-        o[i & 3] += x * splat(q[i]);
-    }
-    store(y, (o[0] + o[1]) + (o[2] + o[3]));
 }
 static void gdn_replay(float *s, const float *d, const float *k, float a, int k_dim) {
-    vf dv = load(d), av = splat(a);
-    for (int i = 0; i < k_dim; i++) store(s + i * LANES, load(s + i * LANES) * av + splat(k[i]) * dv);
+    for (int i = 0; i < k_dim; i++)
+        for (int p = 0; p < LANES; p += W) store(s + i * LANES + p, load(s + i * LANES + p) * splat(a) + splat(k[i]) * load(d + p));
 }
 
 const weft_kernels WEFT_KERNELS = {
@@ -448,11 +478,10 @@ const weft_kernels WEFT_KERNELS = {
     .gate = gate,
     .scale_sigmoid = scale_sigmoid,
     .softmax = softmax,
-    .scores = scores,
+    .rotate = rotate,
     .chunk_exp = chunk_exp,
     .values = values,
     .merge = merge,
-    .rotate = rotate,
     .conv = conv,
     .unit = unit,
     .gdn_gates = gdn_gates,

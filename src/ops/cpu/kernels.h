@@ -18,19 +18,18 @@ struct weft_kernels {
 
     /* y = gain * x / sqrt(mean x^2 + eps) over each of n / width groups; z not NULL: times silu(z). */
     void (*norm)(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps);
-    void (*add)(float *y, const float *x, int n);                        /* y += x */
-    void (*add_scaled)(float *y, const float *x, float a, int n);        /* y += a x */
-    void (*glu)(float *y, const float *gate, const float *up, int n);    /* y = silu(gate) up */
-    void (*gate)(float *y, const float *gate, int n);                    /* y *= sigmoid(gate) */
-    void (*scale_sigmoid)(float *y, float gate, int n);                  /* y *= sigmoid(gate) */
-    void (*softmax)(float *p, int n);                                    /* in place; p has room for ROUND16(n) */
+    void (*add)(float *y, const float *x, int n);                     /* y += x */
+    void (*add_scaled)(float *y, const float *x, float a, int n);     /* y += a x */
+    void (*glu)(float *y, const float *gate, const float *up, int n); /* y = silu(gate) up */
+    void (*gate)(float *y, const float *gate, int n);                 /* y *= sigmoid(gate) */
+    void (*scale_sigmoid)(float *y, float gate, int n);               /* y *= sigmoid(gate) */
+    void (*softmax)(float *p, int n);                                 /* in place; p has room for ROUND16(n) */
 
-    /* Attention of one query over keys of one page: s[j] = scale q k[j]; ld a multiple of 16, padded with zeros. */
-    void (*scores)(float *s, const float *q, const float *k, int keys, int ld, float scale);
-    /* s[0..n) -> exp(s - max), -inf gives 0; returns max, *sum. s has room for ROUND16(n). At least one s is finite. */
-    float (*chunk_exp)(float *s, int n, float *sum);
-    /* o[0..ld) += sum over j of p[j] v[j], keys ascending. */
-    void (*values)(float *o, const float *p, const float *v, int keys, int ld);
+    /* Attention. Scores are a dot: queries by keys. In place, s[0..n) -> exp(scale s - max), -inf gives 0; returns max, *sum. s has
+     * room for ROUND16(n). At least one s is finite. */
+    float (*chunk_exp)(float *s, int n, float scale, float *sum);
+    /* o[r * ldo + i] += sum over j of p[r * ldp + j] v[j * ld + i], keys j ascending; ld a multiple of 16. */
+    void (*values)(float *o, size_t ldo, const float *p, size_t ldp, int rows, const float *v, int keys, int ld);
     /* (m, l, o) absorbs the chunk (cm, cl, co); l == 0: takes it over. */
     void (*merge)(float *m, float *l, float *o, float cm, float cl, const float *co, int ld);
 

@@ -1,6 +1,6 @@
 /* linear.c: weights and the products with them: packing, linear layers, embedding, logits, experts.
  *
- * A product unpacks PANEL_OUTS weight rows to float32 and multiplies them with all rows of the step, so that a weight is read and
+ * A product unpacks a panel of weight rows to float32 and multiplies it with all rows of the step, so that a weight is read and
  * unpacked once whatever the number of rows. One output is one 16-lane sum over all of k: k is never split. */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "ops/cpu/kernels.h"
 
-/* ---- packing ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------------------------------------------------- */
 
 #define MAX_K (1 << 28) /* columns are counted in ints */
 
@@ -48,7 +48,8 @@ weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat
                          (long long)desc->n, (long long)desc->k, desc->group);
     weft_mat *m = weft_arena_get(&d->arena, 1, sizeof *m);
     if (!m || !weft_vec_push(&d->mats, m)) return weft_fail_oom(e, desc->name);
-    *m = (weft_mat){.dtype = desc->dtype, .bits = desc->bits, .group = desc->group, .experts = desc->experts, .n = desc->n, .k = desc->k};
+    *m = (weft_mat){
+        .dtype = desc->dtype, .bits = desc->bits, .group = desc->group, .experts = desc->experts, .n = desc->n, .k = desc->k};
     size_t size = weft_dtype_size(desc->dtype), groups = desc->bits ? (size_t)(desc->k / desc->group) * size : 0;
     m->field = field_bits(m);
     m->scale_at = (size_t)((desc->k + block_columns(m->field) - 1) / block_columns(m->field)) * BLOCK_BYTES;
@@ -82,21 +83,49 @@ weft_status weft_coef_make(weft_dev *d, const float *v, int n, weft_coef **coef,
     return WEFT_OK;
 }
 
-/* ---- products ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- products --------------------------------------------------------------------------------------------------------------- */
 
 /* Rows are multiplied a block at a time, so that the block and the panel stay in the caches. */
 #define ROW_BLOCK 64
 
-static void product_rows(const weft_dev *d, weft_buf *y, const weft_mat *w, int64_t out, const weft_buf *x, const int *rows, int n,
-                         float *panel) {
-    int outs = w->n - out < PANEL_OUTS ? (int)(w->n - out) : PANEL_OUTS;
-    int k = ROUND16((int)w->k);
-    for (int o = 0; o < outs; o++) d->kernels->unpack(panel + (size_t)o * (size_t)k, w, out + o);
-    for (int r = 0; r < n; r += ROW_BLOCK) {
-        const float *in[ROW_BLOCK];
-        int m = n - r < ROW_BLOCK ? n - r : ROW_BLOCK;
-        for (int i = 0; i < m; i++) in[i] = buf_row(x, rows ? rows[r + i] : r + i);
-        d->kernels->dot(buf_row(y, r) + out, (size_t)y->ld, in, m, panel, (size_t)k, outs, k);
+typedef struct product {
+    const weft_mat *w;
+    int64_t first; /* the row of w behind output 0: an expert's first */
+    int n;         /* rows: row i reads x[from[i] / sharing] and writes y[to[i]]; NULL: i */
+    const float *x;
+    float *y;
+    size_t ldx, ldy;
+    const int *from, *to;
+    int sharing;
+} product;
+
+static int panels(const weft_mat *w) {
+    return (int)((w->n + PANEL_OUTS - 1) / PANEL_OUTS);
+}
+
+/* All rows by `outs` unpacked weight rows, which give outputs out.. . */
+static void product_rows(const weft_dev *d, const product *p, int64_t out, const float *panel, int outs) {
+    const float *in[ROW_BLOCK];
+    in[0] = p->x;
+    float y[ROW_BLOCK * PANEL_OUTS];
+    size_t k = (size_t)ROUND16((int)p->w->k);
+    for (int row = 0, n; row < p->n; row += n) {
+        n = p->n - row < ROW_BLOCK ? p->n - row : ROW_BLOCK;
+        for (int i = 0; i < n; i++) in[i] = p->x + (size_t)(p->from ? p->from[row + i] / p->sharing : row + i) * p->ldx;
+        d->kernels->dot(y, PANEL_OUTS, in, n, panel, k, outs, (int)k);
+        for (int i = 0; i < n; i++)
+            memcpy(p->y + (size_t)(p->to ? p->to[row + i] : row + i) * p->ldy + out, y + i * PANEL_OUTS, (size_t)outs * sizeof *y);
+    }
+}
+
+static void product_panel(const weft_dev *d, const product *p, int panel, float *unpacked) {
+    int64_t out = (int64_t)panel * PANEL_OUTS, end = out + PANEL_OUTS < p->w->n ? out + PANEL_OUTS : p->w->n;
+    int most = p->n > 4 ? PANEL_OUTS : PANEL_OUTS / 2; /* for few rows half a panel at a time, which stays in the first cache */
+    for (int outs; out < end; out += outs) {
+        outs = end - out < most ? (int)(end - out) : most;
+        for (int o = 0; o < outs; o++)
+            d->kernels->unpack(unpacked + (size_t)o * (size_t)ROUND16((int)p->w->k), p->w, p->first + out + o);
+        product_rows(d, p, out, unpacked, outs);
     }
 }
 
@@ -110,20 +139,26 @@ typedef struct linear_job {
     int n_rows;
 } linear_job;
 
-static int panels(const weft_mat *w) { return (int)((w->n + PANEL_OUTS - 1) / PANEL_OUTS); }
-
 static void linear_piece(void *ctx, int piece, int worker) {
     const linear_job *j = ctx;
     int i = 0;
     while (piece >= panels(j->w[i])) piece -= panels(j->w[i++]);
-    product_rows(j->d, j->y[i], j->w[i], (int64_t)piece * PANEL_OUTS, j->x, j->rows, j->n_rows, panel_of(j->d, worker));
+    const weft_buf *x = j->x, *y = j->y[i];
+    product p = {.w = j->w[i],
+                 .n = j->n_rows,
+                 .x = x->v,
+                 .ldx = (size_t)x->ld,
+                 .from = j->rows,
+                 .sharing = 1,
+                 .y = y->v,
+                 .ldy = (size_t)y->ld};
+    product_panel(j->d, &p, piece, panel_of(j->d, worker));
 }
 
 /* Products run over whole vectors; another phase may have left NaN behind the columns. */
 static void clear_padding(const weft_dev *d, const weft_buf *x) {
     if (x->cols % LANES)
-        for (int r = 0; r < d->step->n_rows; r++)
-            memset(buf_row(x, r) + x->cols, 0, (size_t)(x->ld - x->cols) * sizeof(float));
+        for (int r = 0; r < d->step->n_rows; r++) memset(buf_row(x, r) + x->cols, 0, (size_t)(x->ld - x->cols) * sizeof(float));
 }
 
 static void run_linear(linear_job *j) {
@@ -153,14 +188,15 @@ void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table) {
     for (int r = 0; r < d->step->n_rows; r++) {
         int32_t id = d->step->tokens[r];
         if (id < 0 || id >= table->n) {
-            d->status = weft_fail(&d->error, WEFT_EINVAL, "token id %d is outside the model's vocabulary of %lld", id, (long long)table->n);
+            d->status =
+                weft_fail(&d->error, WEFT_EINVAL, "token id %d is outside the model's vocabulary of %lld", id, (long long)table->n);
             return;
         }
         d->kernels->unpack(buf_row(y, r), table, id);
     }
 }
 
-/* ---- mixture of experts ------------------------------------------------------------------------------------------------------------------ */
+/* ---- mixture of experts ----------------------------------------------------------------------------------------------------- */
 
 void weft_moe_layer(weft_dev *d, int experts, int top_k, int inner, int cols) {
     if (experts > d->max_experts) d->max_experts = experts;
@@ -223,22 +259,21 @@ static void list_pairs(weft_dev *d, const weft_buf *ids, int experts) {
     start[0] = 0;
 }
 
-/* One panel of one expert's weight for all pairs of that expert; pairs are read from `in` by row or by pair. */
+/* One piece of one expert's weight for all pairs of that expert; pairs read their row of x, or their own of expert_in. */
 static void expert_product(const experts_job *j, const weft_mat *w, int piece, bool by_row, float *out, size_t ldo, int worker) {
     weft_dev *d = j->d;
-    int expert = piece / panels(w), panel = piece % panels(w);
-    int at = d->expert_start[expert], end = d->expert_start[expert + 1];
-    if (at == end) return;
-    int64_t first = (int64_t)panel * PANEL_OUTS;
-    int outs = w->n - first < PANEL_OUTS ? (int)(w->n - first) : PANEL_OUTS;
-    int k = ROUND16((int)w->k);
-    float *weights = panel_of(d, worker);
-    for (int o = 0; o < outs; o++) d->kernels->unpack(weights + (size_t)o * (size_t)k, w, (int64_t)expert * w->n + first + o);
-    for (; at < end; at++) {
-        int pair = d->expert_rows[at];
-        const float *in = by_row ? buf_row(j->x, pair / j->top_k) : d->expert_in + (size_t)pair * (size_t)d->max_glu;
-        d->kernels->dot(out + (size_t)pair * ldo + first, ldo, &in, 1, weights, (size_t)k, outs, k);
-    }
+    int expert = piece / panels(w), at = d->expert_start[expert];
+    product p = {.w = w,
+                 .first = (int64_t)expert * w->n,
+                 .n = d->expert_start[expert + 1] - at,
+                 .x = by_row ? j->x->v : d->expert_in,
+                 .ldx = by_row ? (size_t)j->x->ld : (size_t)d->max_glu,
+                 .from = d->expert_rows + at,
+                 .sharing = by_row ? j->top_k : 1,
+                 .y = out,
+                 .ldy = ldo,
+                 .to = d->expert_rows + at};
+    if (p.n) product_panel(d, &p, piece % panels(w), panel_of(d, worker));
 }
 static void gate_up_piece(void *ctx, int piece, int worker) {
     const experts_job *j = ctx;
@@ -266,8 +301,8 @@ static void combine_piece(void *ctx, int row, int worker) {
                                   buf_row(j->weights, row)[s], j->y->cols);
 }
 
-void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights, const weft_mat *gate_up,
-                  const weft_mat *down) {
+void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights,
+                  const weft_mat *gate_up, const weft_mat *down) {
     if (d->status != WEFT_OK) return;
     experts_job j = {d, y, x, weights, gate_up, down, ids->cols};
     int n = d->step->n_rows;

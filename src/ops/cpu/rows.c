@@ -8,8 +8,8 @@ typedef struct row_job row_job;
 struct row_job {
     weft_dev *d;
     void (*run)(const row_job *, int row);
-    weft_buf *y, *x;          /* written */
-    const weft_buf *a, *b;    /* read */
+    weft_buf *y, *x;       /* written */
+    const weft_buf *a, *b; /* read */
     const weft_coef *gain, *gain2, *freq;
     float eps;
     int head_dim;
@@ -42,7 +42,9 @@ void weft_norm_gated(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf
     run_rows(&(row_job){.d = d, .run = norm_row, .y = y, .a = x, .b = z, .gain = gain, .eps = eps});
 }
 
-static void glu_row(const row_job *j, int r) { j->d->kernels->glu(buf_row(j->y, r), buf_row(j->a, r), buf_row(j->b, r), j->y->cols); }
+static void glu_row(const row_job *j, int r) {
+    j->d->kernels->glu(buf_row(j->y, r), buf_row(j->a, r), buf_row(j->b, r), j->y->cols);
+}
 void weft_glu(weft_dev *d, weft_buf *y, const weft_buf *gate, const weft_buf *up) {
     run_rows(&(row_job){.d = d, .run = glu_row, .y = y, .a = gate, .b = up});
 }
@@ -57,8 +59,12 @@ void weft_gate(weft_dev *d, weft_buf *y, const weft_buf *gate) {
     run_rows(&(row_job){.d = d, .run = gate_row, .y = y, .a = gate});
 }
 
-static void add_row(const row_job *j, int r) { j->d->kernels->add(buf_row(j->y, r), buf_row(j->a, r), j->y->cols); }
-void weft_add(weft_dev *d, weft_buf *y, const weft_buf *x) { run_rows(&(row_job){.d = d, .run = add_row, .y = y, .a = x}); }
+static void add_row(const row_job *j, int r) {
+    j->d->kernels->add(buf_row(j->y, r), buf_row(j->a, r), j->y->cols);
+}
+void weft_add(weft_dev *d, weft_buf *y, const weft_buf *x) {
+    run_rows(&(row_job){.d = d, .run = add_row, .y = y, .a = x});
+}
 
 static void concat_row(const row_job *j, int r) {
     memcpy(buf_row(j->y, r), buf_row(j->a, r), (size_t)j->a->cols * sizeof(float));
@@ -68,7 +74,7 @@ void weft_concat(weft_dev *d, weft_buf *y, const weft_buf *a, const weft_buf *b)
     run_rows(&(row_job){.d = d, .run = concat_row, .y = y, .a = a, .b = b});
 }
 
-/* ---- rotation -------------------------------------------------------------------------------------------------------------------- */
+/* ---- rotation --------------------------------------------------------------------------------------------------------------- */
 
 /* sin and cos of |x| < 2^22: reduction by pi/2 in two parts (the first has 33 bits, so that its multiple is exact), then Taylor on
  * [-pi/4, pi/4] to below double rounding. Our own, so that a model's rotations do not change with the C library. */
@@ -124,7 +130,7 @@ void weft_qk_norm_rope(weft_dev *d, weft_buf *q, weft_buf *k, const weft_coef *q
         .d = d, .run = qk_row, .y = q, .x = k, .gain = q_gain, .gain2 = k_gain, .eps = eps, .freq = freq, .head_dim = head_dim});
 }
 
-/* ---- the shift --------------------------------------------------------------------------------------------------------------------- */
+/* ---- the shift -------------------------------------------------------------------------------------------------------------- */
 
 void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
     if (d->status != WEFT_OK) return;
@@ -133,7 +139,7 @@ void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
     for (int i = 0; i < d->step->n_spans; i++) {
         const weft_span *s = &d->step->spans[i];
         int n = s->certain + s->speculative;
-        const float *before = s->replay        ? c->journal + journal_index(d, s->slot_read, 1 - s->journal, s->replay - 1) * ld
+        const float *before = s->replay          ? c->journal + journal_index(d, s->slot_read, 1 - s->journal, s->replay - 1) * ld
                               : s->slot_read < 0 ? NULL
                                                  : c->row + (size_t)s->slot_read * ld;
         if (n) {
@@ -152,7 +158,8 @@ void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
         else if (before != keep)
             memcpy(keep, before, bytes);
         for (int r = 0; r < s->speculative; r++)
-            memcpy(c->journal + journal_index(d, s->slot_write, s->journal, r) * ld, buf_row(hidden, s->row + s->certain + r), bytes);
+            memcpy(c->journal + journal_index(d, s->slot_write, s->journal, r) * ld, buf_row(hidden, s->row + s->certain + r),
+                   bytes);
         for (int k = 0; k < s->n_snapshots; k++)
             memcpy(c->row + (size_t)s->snapshot_slot[k] * ld, buf_row(hidden, s->row + s->snapshot_at[k] - 1), bytes);
     }
