@@ -100,11 +100,12 @@ setup:
 	@tools/setup.sh
 
 # A make of their own: what pkg-config says may be new after the set-up.
+JOBS = -j$(shell getconf _NPROCESSORS_ONLN)
 run: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	$(BUILD)/weft run --stats "Write a Python function that returns the larger of two numbers."
 test: setup
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory $(JOBS) check
 
 SANITIZE = -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
 asan:

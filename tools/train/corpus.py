@@ -227,7 +227,7 @@ def packages(work, held):
     for _, _, n, v, lic, d in sorted(crates):
         files = [(os.path.relpath(os.path.join(r, f), d), lambda q=os.path.join(r, f): open(q, "rb").read())
                  for r, _, fs in os.walk(d) for f in fs if os.path.getsize(os.path.join(r, f)) < 600_000]
-        yield "crates.io", n, v, lic, files
+        yield "Rust crates", n, v, lic, files
 
 
 class Html(html.parser.HTMLParser):

@@ -1,6 +1,6 @@
 """Figures of the model card, from the exported (quantised) folder.
 
-    evaluate.py FOLDER TOKENS_DIR [--json OUT] [--rows 16] [--corpus TOKENS_DIR] [--samples SAMPLES.json]
+    evaluate.py FOLDER TOKENS_DIR [--json OUT] [--rows 16] [--corpus TOKENS_DIR] [--samples SAMPLES.json] [--parts ...]
 
 TOKENS_DIR holds held-code.bin, held-prose.bin and stubs.json (evaluate.py stubs WORK TOKENIZER OUT makes the latter from the
 held-out text). --corpus names the training tokens; without it the overlap with the corpus is left out.
@@ -35,22 +35,25 @@ def shaped(z, T):
     return torch.softmax(z[..., :REAL].float() / T, -1)
 
 
-def heldout(model, tok, path, rows, row=2048, mtp_rows=8):
+def heldout(model, tok, path, rows, row=2048):
+    """Rows of 2048 tokens at even distances, each from an empty state; the drafts on every second row."""
     ids = np.fromfile(path, np.uint16).astype(np.int64)
     dev = model.model.embed_tokens.weight.device
     n = min(rows, (len(ids) - 8) // row)
-    nll, count = 0.0, 0
+    starts = np.linspace(0, len(ids) - row - 8, n).astype(int)
+    used = np.concatenate([ids[s + 1:s + row + 1] for s in starts])
+    nll = 0.0
     ok = np.zeros((3, 2)); shared = np.zeros((3, 2)); raw = np.zeros((3, 2))
     top1 = [0, 0]
-    for r in range(n):
-        x = torch.from_numpy(ids[r * row:r * row + row + 5])[None].to(dev)
+    for r, s in enumerate(starts):
+        x = torch.from_numpy(ids[s:s + row + 5])[None].to(dev)
         h = model.hidden(x[:, :row])
         z = model.logits(h)[0, :, :REAL].float()
         y = x[0, 1:row + 1]
         nll += torch.nn.functional.cross_entropy(z, y, reduction="sum").item()
         best = z.argmax(-1)
         top1[0] += (best == y).sum().item(); top1[1] += row
-        if r >= mtp_rows:
+        if r % 2:
             continue
         outs = model.mtp_chain(h, x, 3)
         alive = torch.ones(row, dtype=torch.bool, device=dev)
@@ -67,7 +70,6 @@ def heldout(model, tok, path, rows, row=2048, mtp_rows=8):
             shared[d - 1] += [sm.sum().item(), k]
             alive = (alive[:k] & hit & (target == x[0, d + 1:d + 1 + k]))
             alive = torch.cat([alive, torch.zeros(row - len(alive), dtype=torch.bool, device=dev)])
-    used = ids[1:n * row + 1]
     div = lambda a: [round(float(p / max(q, 1)), 4) for p, q in a]
     return dict(tokens=n * row, bits_per_byte=round(nll / math.log(2) / byte_count(tok, used), 4), loss=round(nll / (n * row), 4),
                 bytes_per_token=round(byte_count(tok, used) / (n * row), 3), top1=round(top1[0] / top1[1], 4),
@@ -249,39 +251,45 @@ def main():
     ap.add_argument("folder"); ap.add_argument("tokens")
     ap.add_argument("--json"); ap.add_argument("--rows", type=int, default=16); ap.add_argument("--corpus"); ap.add_argument("--samples")
     ap.add_argument("--new", type=int, default=200); ap.add_argument("--stubs", type=int, default=100)
+    ap.add_argument("--parts", default="held-code,held-prose,stubs,chat,overlap", help="what to measure; an existing --json is added to")
     a = ap.parse_args()
     dev = "cuda" if torch.cuda.is_available() else "cpu"
     tok = Tokenizer.from_file(os.path.join(a.folder, "tokenizer.json"))
     m = load(a.folder, dev)
     stop = [tok.token_to_id("<|im_end|>"), tok.token_to_id("<|endoftext|>")]
-    res, t = {}, time.time()
+    parts = a.parts.split(",")
+    t, samples = time.time(), {}
+
+    def done(**kw):
+        print(json.dumps(kw), round(time.time() - t), "s", flush=True)
+        for path, new in ((a.json, kw), (a.samples, samples)):
+            if path:
+                old = json.load(open(path)) if os.path.exists(path) else {}
+                json.dump({**old, **new}, open(path, "w"), indent=1)
     for kind in ("held-code", "held-prose"):
-        res[kind] = heldout(m, tok, os.path.join(a.tokens, kind + ".bin"), a.rows)
-        print(kind, json.dumps(res[kind]), round(time.time() - t), "s", flush=True)
+        if kind in parts:
+            done(**{kind: heldout(m, tok, os.path.join(a.tokens, kind + ".bin"), a.rows)})
     stubs = json.load(open(os.path.join(a.tokens, "stubs.json")))[:a.stubs]
     prompts = [tok.encode(s, add_special_tokens=False).ids for s in stubs]
-    sampled = generate(m, prompts, a.new, 0.8, 0.95, stop)
-    codes = [end_of_function(s, tok.decode(o)) for s, o in zip(stubs, sampled)]
-    more = [len(c) > len(s.rstrip()) + 1 for c, s in zip(codes, stubs)]
-    res["stubs"] = dict(n=len(stubs), temperature=0.8, top_p=0.95, parse=sum(parses(c) and k for c, k in zip(codes, more)), distinct_4grams=round(distinct(sampled), 4))
-    print(json.dumps(res["stubs"]), round(time.time() - t), "s", flush=True)
-    greedy = generate(m, prompts[:40], a.new, 0.0, 1.0, stop)
-    res["mtp_greedy_own_text"] = acceptance(m, prompts[:40], greedy)
-    chats = [tok.encode(f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n").ids for q, _ in CHAT]
-    replies = generate(m, chats, 260, 0.0, 1.0, stop)
-    res["mtp_greedy_chat"] = acceptance(m, chats, replies)
-    res["chat_ended"] = sum(len(r) < 260 for r in replies)
-    text = [tok.decode(r, skip_special_tokens=False) for r in replies]
-    res["chat_pass"], rows = chat_check(text)
-    res["chat_total"] = len(CHAT)
-    print(json.dumps({k: v for k, v in res.items() if k.startswith(("mtp", "chat"))}), round(time.time() - t), "s", flush=True)
-    if a.corpus:
-        res["overlap_tokens"], res["overlap_text"], res["overlaps_of_30"] = overlap(sampled, a.corpus, tok)
-        print(json.dumps({k: v for k, v in res.items() if "overlap" in k}), round(time.time() - t), "s", flush=True)
-    if a.json:
-        json.dump(res, open(a.json, "w"), indent=1)
-    if a.samples:
-        json.dump(dict(stubs=codes, chat=rows, sampled=sampled, greedy=[tok.decode(g) for g in greedy]), open(a.samples, "w"), indent=1)
+    if "stubs" in parts:
+        sampled = generate(m, prompts, a.new, 0.8, 0.95, stop)
+        codes = [end_of_function(s, tok.decode(o)) for s, o in zip(stubs, sampled)]
+        more = [len(c) > len(s.rstrip()) + 1 for c, s in zip(codes, stubs)]
+        samples.update(stubs=codes, sampled=sampled)
+        done(stubs=dict(n=len(stubs), temperature=0.8, top_p=0.95, parse=sum(parses(c) and k for c, k in zip(codes, more)),
+                        distinct_4grams=round(distinct(sampled), 4)))
+        greedy = generate(m, prompts[:40], a.new, 0.0, 1.0, stop)
+        samples.update(greedy=[tok.decode(g) for g in greedy])
+        done(mtp_greedy_own_text=acceptance(m, prompts[:40], greedy))
+        if a.corpus and "overlap" in parts:
+            n, text, over = overlap(sampled, a.corpus, tok)
+            done(overlap_tokens=n, overlap_text=text, overlaps_of_30=over)
+    if "chat" in parts:
+        chats = [tok.encode(f"<|im_start|>user\n{q}<|im_end|>\n<|im_start|>assistant\n").ids for q, _ in CHAT]
+        replies = generate(m, chats, 260, 0.0, 1.0, stop)
+        good, rows = chat_check([tok.decode(r, skip_special_tokens=False) for r in replies])
+        samples.update(chat=rows)
+        done(mtp_greedy_chat=acceptance(m, chats, replies), chat_ended=sum(len(r) < 260 for r in replies), chat_pass=good, chat_total=len(CHAT))
 
 
 if __name__ == "__main__":

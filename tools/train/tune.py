@@ -1,7 +1,8 @@
 """Triton autotuning on a budget: import before any module that defines kernels.
 
 Stock autotuning compiles some 250 variants one after the other and measures each for an eighth of a second, which would eat
-minutes of a short lease. Here a kernel keeps at most eight variants, compiles them in threads, and measures each briefly.
+minutes of a short run. Here a kernel keeps at most eight variants and measures each briefly. They are compiled in threads, which
+helps less than hoped: the assembler was seen running one process at a time.
 """
 from concurrent.futures import ThreadPoolExecutor
 
