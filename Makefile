@@ -84,11 +84,11 @@ $(BUILD)/weft: $(CLI_OBJ) $(BUILD)/libweft.a
 # ---- tests ----
 
 $(BUILD)/tests/test_fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(BUILD)/libweft.a
-	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' -o $@ $< tests/fuzz/replay.c $(BUILD)/libweft.a $(LIBS)
 $(BUILD)/tests/test_%: tests/unit/test_%.c $(BUILD)/libweft.a
-	$(COMPILE) -Itests -o $@ $(filter %.c %.a,$^) $(LIBS) -lcmocka
+	$(COMPILE) -Itests -o $@ $< $(BUILD)/libweft.a $(LIBS) -lcmocka
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libweft.a
-	$(COMPILE) -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(COMPILE) -o $@ $< $(BUILD)/libweft.a $(LIBS)
 
 tests: $(TESTS) $(REPLAYS)
 
@@ -120,7 +120,7 @@ fuzz:
 	@tests/fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
 fuzzers: $(FUZZERS:%=$(BUILD)/fuzz/%)
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libweft.a
-	$(COMPILE) -fsanitize=fuzzer -o $@ $(filter %.c %.a,$^) $(LIBS)
+	$(COMPILE) -fsanitize=fuzzer -o $@ $< $(BUILD)/libweft.a $(LIBS)
 
 coverage:
 	@tools/setup.sh fuzz

@@ -26,6 +26,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default) /* all that the shared library exports */
+#endif
 
 #define WEFT_VERSION "0.1.0"
 
@@ -159,6 +162,9 @@ void weft_request_stats(const weft_request *request, weft_stats *stats);
 typedef weft_status (*weft_score_row)(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e);
 weft_status weft_score(weft_engine *engine, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

@@ -151,46 +151,49 @@ def distinct(samples, n=4):
     return len(set(grams)) / max(1, len(grams))
 
 
-def overlap(samples, tokens_dir, tok):
-    """Longest run of sample tokens that occurs in the training tokens, by rolling hashes; runs that mention a licence are left out."""
-    B = 1000003
-    streams = [np.fromfile(os.path.join(tokens_dir, k + ".bin"), np.uint16) for k in ("py", "c", "js", "rs", "prose", "pairs")]
+def overlap(samples, tokens_dir, tok, n=16):
+    """Longest run of sample tokens that occurs in the training tokens: windows of n tokens are found by their rolling hash and
+    extended. Runs that mention a licence are left out. Returns (length, text, number of distinct runs of 30 or more)."""
+    B = np.uint64(1000003)
 
-    def hashes(a, n):
-        with np.errstate(over="ignore"):
-            h = np.zeros(max(0, len(a) - n + 1), np.uint64)
-            for j in range(n):                               # sum of a[i+j] * B^(n-1-j), modulo 2^64
-                h *= np.uint64(B); h += a[j:j + len(h)].astype(np.uint64)
+    def hashes(a):
+        h = np.zeros(max(0, len(a) - n + 1), np.uint64)      # sum of a[i+j] * B^(n-1-j), modulo 2^64
+        for j in range(n):
+            h *= B
+            h += a[j:j + len(h)]
         return h
 
-    def found(n):
-        want = np.unique(np.concatenate([hashes(np.array(s, np.uint16), n) for s in samples if len(s) >= n] or [np.zeros(0, np.uint64)]))
-        hit = set()
-        for s in streams:
-            for at in range(0, len(s), 1 << 24):
-                h = hashes(s[at:at + (1 << 24) + n - 1], n)
-                hit.update(np.intersect1d(want, h).tolist())
-        runs = []
-        for s in samples:
-            hs = hashes(np.array(s, np.uint16), n)
-            runs += [s[i:i + n] for i in range(len(hs)) if int(hs[i]) in hit]
-        return [r for r in runs if not re.search(r"licen[sc]|copyright|warrant", tok.decode(r), re.I)]
-
-    lo, hi, best = 5, 6, None
-    while hi <= 256:
-        r = found(hi)
-        if not r:
-            break
-        lo, best, hi = hi, r[0], hi * 2
-    while hi - lo > 1:
-        mid = (lo + hi) // 2
-        r = found(mid)
-        if r:
-            lo, best = mid, r[0]
-        else:
-            hi = mid
-    over30 = found(30)
-    return lo, tok.decode(best) if best else "", len(over30)
+    arrays = [np.array(s, np.uint16) for s in samples]
+    where = {}
+    for i, a in enumerate(arrays):
+        for j, h in enumerate(hashes(a).tolist()):
+            where.setdefault(h, []).append((i, j))
+    want = np.array(sorted(where), np.uint64)
+    best, text, long = 0, "", set()
+    for kind in ("py", "c", "js", "rs", "prose", "pairs"):
+        s = np.fromfile(os.path.join(tokens_dir, kind + ".bin"), np.uint16)
+        for at in range(0, len(s), 1 << 23):
+            h = hashes(s[at:at + (1 << 23) + n - 1])
+            k = np.searchsorted(want, h)
+            hits = np.nonzero(want[np.minimum(k, len(want) - 1)] == h)[0]
+            for p in hits.tolist():
+                for i, j in where[int(h[p])]:
+                    a, q = arrays[i], at + p
+                    if j and q and a[j - 1] == s[q - 1]:
+                        continue                              # counted from its first token
+                    m = min(len(a) - j, len(s) - q)
+                    d = np.nonzero(a[j:j + m] != s[q:q + m])[0]
+                    m = int(d[0]) if len(d) else m
+                    if m < n or m <= best and m < 30:
+                        continue
+                    t = tok.decode(a[j:j + m].tolist())
+                    if re.search(r"licen[sc]|copyright|warrant", t, re.I):
+                        continue
+                    if m >= 30:
+                        long.add(t)
+                    if m > best:
+                        best, text = m, t
+    return best, text, len(long)
 
 
 CHAT = [("Write a Python function that returns the sum of a list of numbers.", "f([1,2,3])==6 and f([])==0"),
