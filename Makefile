@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 60
 CLANG   ?= $(shell command -v clang-14 || command -v clang || echo clang)
 
 TARGET  := $(shell $(CC) -dumpmachine)
-CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -pthread -D_POSIX_C_SOURCE=200809L
+CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_POSIX_C_SOURCE=200809L
 ifneq ($(findstring darwin,$(TARGET)),)
 CSTD    += -D_DARWIN_C_SOURCE
 SO       = dylib
