@@ -41,7 +41,7 @@ typedef struct result { /* of one vector width and thread count; times in second
 } result;
 
 static void die(const char *what, const weft_error *e) {
-    fprintf(stderr, "bench_rows: %s: %s\n", what, e ? e->text : "out of memory");
+    fprintf(stderr, "bench_rows: %s%s%s\n", what, e ? ": " : "", e ? e->text : "");
     exit(1);
 }
 
@@ -57,7 +57,7 @@ static double median(samples *s) {
     return s->n ? (s->v[(s->n - 1) / 2] + s->v[s->n / 2]) / 2 : 0;
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------------------------- */
 
 static weft_engine *open_engine(const options *o, const char *isa, int threads, int chunk) {
     weft_engine *g = NULL;
@@ -72,7 +72,7 @@ static int32_t *random_prompt(const weft_engine *g, int n, uint32_t round) {
     weft_info info;
     weft_engine_info(g, &info);
     int32_t *ids = calloc((size_t)n, sizeof *ids);
-    if (!ids) die("a prompt", NULL);
+    if (!ids) die("no memory for a prompt", NULL);
     for (int i = 0; i < n; i++) {
         uint32_t r[4];
         weft_philox(1, (uint32_t[]){(uint32_t)i, round, 0, 0}, r);
@@ -81,27 +81,28 @@ static int32_t *random_prompt(const weft_engine *g, int n, uint32_t round) {
     return ids;
 }
 
-/* Runs one request to its end. *seconds: without the passes that carried its prompt (decode), or only those. */
-static void run(weft_engine *g, const weft_request_desc *d, double *prefill, double *decode, int32_t *generated,
+/* Runs a request until it has `tokens` tokens, then closes it. *prefill: seconds of the passes that carried its prompt; *decode: of
+ * the others and of drafting. */
+static void run(weft_engine *g, const weft_request_desc *d, int tokens, double *prefill, double *decode, int32_t *generated,
                 weft_stats *stats) {
     weft_request *r = NULL;
     weft_error e;
     weft_stats before, after;
+    size_t n, all = d->n_prompt;
     weft_engine_stats(g, &before);
     if (weft_submit(g, d, &r, &e) != WEFT_OK) die("a request", &e);
-    const weft_event *events;
-    size_t n;
-    while (weft_run_step(g, &events, &n))
+    while (all < d->n_prompt + (size_t)tokens) {
+        const weft_event *events;
+        weft_run_step(g, &events, &n);
         for (size_t i = 0; i < n; i++)
             if (events[i].error) die("a step", events[i].error);
+        (void)weft_request_ids(r, &all);
+    }
     weft_engine_stats(g, &after);
     if (prefill) *prefill = (double)(after.prefill_ns - before.prefill_ns) * 1e-9;
     if (decode) *decode = (double)(after.decode_ns - before.decode_ns + after.draft_ns - before.draft_ns) * 1e-9;
     if (stats) weft_request_stats(r, stats);
-    if (generated) {
-        const int32_t *ids = weft_request_ids(r, &n);
-        memcpy(generated, ids + d->n_prompt, (size_t)d->max_tokens * sizeof *ids);
-    }
+    if (generated) memcpy(generated, weft_request_ids(r, &n) + d->n_prompt, (size_t)tokens * sizeof *generated);
     weft_request_close(r);
 }
 
@@ -109,32 +110,36 @@ static double prefill_seconds(const options *o, const char *isa, int threads, in
     weft_engine *g = open_engine(o, isa, threads, chunk);
     int32_t *prompt = random_prompt(g, (int)o->rows, round);
     double seconds;
-    run(g, &(weft_request_desc){.prompt = prompt, .n_prompt = 64, .max_tokens = 1}, NULL, NULL, NULL,
-        NULL); /* touches all weights */
-    run(g, &(weft_request_desc){.prompt = prompt, .n_prompt = (size_t)o->rows, .max_tokens = 1}, &seconds, NULL, NULL, NULL);
+    weft_request_desc d = {.prompt = prompt, .n_prompt = 64, .max_tokens = 1};
+    run(g, &d, 1, NULL, NULL, NULL, NULL); /* touches all weights */
+    d.n_prompt = (size_t)o->rows;
+    run(g, &d, 1, &seconds, NULL, NULL, NULL);
     free(prompt);
     weft_engine_close(g);
     return seconds;
 }
 
-/* Verify passes: every draft is wrong, so that each pass gives one token whatever its rows. */
+/* Verify passes: every draft is wrong, so that each pass gives one token whatever its rows. The request could go on for as many
+ * tokens as the drafts are deep: towards its end an answer takes fewer. */
 static void verify(const options *o, result *r, weft_engine *g, const int32_t *prompt, size_t n_prompt) {
     weft_info info;
     weft_engine_info(g, &info);
-    int n = (int)o->tokens;
+    int tokens = (int)o->tokens, n = tokens + MAX_VERIFY;
     int32_t *answer = calloc((size_t)n, sizeof *answer), *wrong = calloc((size_t)n, sizeof *wrong);
-    if (!answer || !wrong) die("drafts", NULL);
+    if (!answer || !wrong) die("no memory for drafts", NULL);
     weft_request_desc d = {.prompt = prompt, .n_prompt = n_prompt, .max_tokens = n, .ignore_end = true};
-    double one = 0;
-    run(g, &d, NULL, &one, answer, NULL);
+    run(g, &d, n, NULL, NULL, answer, NULL);
     for (int i = 0; i < n; i++) wrong[i] = (answer[i] + 1) % info.vocab;
     d.drafts = wrong;
     d.n_drafts = (size_t)n;
+    double one = 0;
     for (int rows = 1; rows <= MAX_VERIFY; rows++) {
         double seconds;
+        weft_stats stats;
         d.depth = rows - 1;
-        run(g, &d, NULL, &seconds, NULL, NULL);
-        seconds /= n - 1;
+        run(g, &d, tokens, NULL, &seconds, NULL, &stats);
+        if (stats.rows != n_prompt + (uint64_t)(tokens - 1) * (uint64_t)rows) die("a verify pass had other rows than wanted", NULL);
+        seconds /= tokens - 1;
         if (rows == 1) one = seconds;
         add(&r->verify[rows - 1], seconds);
         add(&r->verify_ratio[rows - 1], seconds / one);
@@ -149,7 +154,7 @@ static void decode(const options *o, result *r, weft_engine *g, const int32_t *p
         weft_stats s;
         weft_request_desc d = {
             .prompt = prompt, .n_prompt = n_prompt, .max_tokens = (int)o->tokens, .depth = depth, .ignore_end = true};
-        run(g, &d, NULL, &seconds, NULL, &s);
+        run(g, &d, d.max_tokens, NULL, &seconds, NULL, &s);
         add(&r->rate[depth], (double)(o->tokens - 1) / seconds);
         r->tokens_per_pass[depth] = (double)(s.tokens - 1) / (double)(s.passes - 1);
     }
@@ -180,7 +185,7 @@ static void measure(const options *o, result *r, uint32_t round) {
     weft_engine_close(g);
 }
 
-/* ---- reporting -------------------------------------------------------------------------------------------------------------- */
+/* ---- reporting ----------------------------------------------------------------------------------------------------------- */
 
 static void print_table(const options *o, result *r, int n) {
     printf("%d processors, model %s, %d rounds\n\n", weft_cpu_count(), o->model, (int)o->rounds);

@@ -51,7 +51,7 @@ typedef struct weft_error {
 /* "out of memory" and the like: a fixed English phrase, never NULL. */
 const char *weft_status_name(weft_status s);
 
-/* ---- the engine ------------------------------------------------------------------------------------------------------------ */
+/* ---- the engine ---------------------------------------------------------------------------------------------------------- */
 
 #define WEFT_MAX_DEPTH 8 /* drafts ahead of a token */
 
@@ -90,7 +90,7 @@ typedef struct weft_info {
 } weft_info;
 void weft_engine_info(const weft_engine *engine, weft_info *info);
 
-/* ---- text ------------------------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------------------------- */
 
 /* Ids of text[0..n). special: control tokens ("<|im_end|>") in the text are recognised; otherwise they are letters like others.
  * *ids is freed by weft_ids_free(). */
@@ -100,7 +100,7 @@ weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, b
 weft_status weft_encode_chat(const weft_engine *engine, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e);
 void weft_ids_free(int32_t *ids);
 
-/* ---- requests --------------------------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct weft_request_desc {
     const int32_t *prompt; /* at least one id; copied */

@@ -48,7 +48,7 @@ static const char *path_of(char buf[256], const char *fmt, ...) {
     return buf;
 }
 
-/* ---- weights ----------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status add(report *r, part p, const char *path, int64_t experts, int64_t n, int64_t k, weft_error *e) {
     weft_weight w;
@@ -166,7 +166,7 @@ static weft_status add_model(report *r, weft_error *e) {
     return add_layer(r, path, true, true, e);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
 /* The engine's own plan for the usual context lengths up to what the model was trained for, and for the one asked for. */
 static weft_status plan(report *r, int64_t asked, weft_error *e) {
@@ -189,7 +189,7 @@ static weft_status plan(report *r, int64_t asked, weft_error *e) {
     return WEFT_OK;
 }
 
-/* ---- as text ----------------------------------------------------------------------------------------------------------------- */
+/* ---- as text ------------------------------------------------------------------------------------------------------------- */
 
 /* 1234567 -> "1,234,567" */
 static const char *grouped(int64_t n, char buf[32]) {
@@ -284,7 +284,7 @@ static void print_memory(const report *r) {
                weft_bytes_text(m->available, t[0]), r->context[0], weft_bytes_text(m->total, t[1]));
 }
 
-/* ---- as JSON ----------------------------------------------------------------------------------------------------------------- */
+/* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
 
 static void put_int(struct json_object *o, const char *key, int64_t v) {
     json_object_object_add(o, key, json_object_new_int64(v));
@@ -372,7 +372,7 @@ static int print_json(const report *r) {
     return code;
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------------------- */
+/* ---- the command --------------------------------------------------------------------------------------------------------- */
 
 static weft_status inspect(report *r, const char *path, int64_t context, weft_error *e) {
     WEFT_TRY(weft_model_dir_open(&r->dir, path, e));

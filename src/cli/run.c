@@ -21,8 +21,7 @@ typedef struct options {
     bool raw, stats, precise, ignore_end;
 } options;
 
-/* ---- interruption ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- interruption -------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t interrupted;
 
@@ -162,7 +161,7 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .depth = 2};
+    options o = {.max_tokens = 512, .depth = 3};
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
         WEFT_INTEGER("max-tokens", "N", &o.max_tokens, 1, 1 << 24, NULL, "The answer's length at most."),

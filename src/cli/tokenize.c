@@ -19,7 +19,7 @@ typedef struct options {
     bool decode, plain, chat, ids, count, json;
 } options;
 
-/* ---- what comes in ---- */
+/* ---- what comes in ------------------------------------------------------------------------------------------------------- */
 
 static weft_status open_tokenizer(weft_tokenizer **t, const char *model, weft_error *e) {
     weft_str path = {0};
@@ -83,7 +83,7 @@ static weft_status read_ids(const options *o, weft_ids *ids, weft_error *e) {
     return s;
 }
 
-/* ---- what goes out ---- */
+/* ---- what goes out ------------------------------------------------------------------------------------------------------- */
 
 static bool unprintable(int32_t c) {
     return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);

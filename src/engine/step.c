@@ -16,8 +16,7 @@ static bool is_end(const weft_engine *g, int32_t id) {
     return false;
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------------------------------------------------------- */
 
 static void add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
     weft_engine *g = r->engine;
@@ -42,8 +41,7 @@ static void end(weft_request *r, weft_end_reason reason) {
     add_event(r, WEFT_EVENT_END, -1, reason);
 }
 
-/* ---- the batch ------------------------------------------------------------------------------------------------------------------
- */
+/* ---- the batch ----------------------------------------------------------------------------------------------------------- */
 
 /* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
 static int gather(weft_engine *g, weft_step *step) {

@@ -13,7 +13,7 @@
 
 #define LIMIT ((size_t)16 << 20) /* bytes of a config file: quantisation entries make some of them 100 KB long */
 
-/* ---- the family ------------------------------------------------------------------------------------------------------------ */
+/* ---- the family ---------------------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *type, *architecture;
@@ -51,7 +51,7 @@ static weft_status read_family(weft_model_config *c, weft_json_at outer, weft_js
     return set_family(c, "architecture", type, e);
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------------------------------------------------------- */
 
 typedef enum need { ALWAYS, DENSE, MOE, OPTIONAL } need;
 
@@ -142,7 +142,7 @@ static weft_status read_layers(weft_model_config *c, weft_json_at text, weft_err
     return WEFT_OK;
 }
 
-/* ---- RoPE ------------------------------------------------------------------------------------------------------------------ */
+/* ---- RoPE ---------------------------------------------------------------------------------------------------------------- */
 
 /* "type" is the older spelling of "rope_type"; "mrope" is plain RoPE for text. */
 static weft_status check_rope_type(weft_json_at at, weft_error *e) {
@@ -175,8 +175,7 @@ static weft_status read_rope(weft_model_config *c, weft_json_at text, weft_error
     return WEFT_OK;
 }
 
-/* ---- switches that would need other arithmetic --------------------------------------------------------------------------------
- */
+/* ---- switches that would need other arithmetic --------------------------------------------------------------------------- */
 
 static weft_status want_bool(weft_json_at at, const char *key, bool want, weft_error *e) {
     bool is = want;
@@ -229,7 +228,7 @@ static weft_status read_dtype(weft_model_config *c, weft_json_at at, weft_error 
     return WEFT_OK;
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------------------------------------- */
+/* ---- tokens -------------------------------------------------------------------------------------------------------------- */
 
 static weft_status add_eos(weft_model_config *c, struct json_object *v, weft_json_at at, weft_error *e) {
     int64_t id = 0;
@@ -253,7 +252,7 @@ static weft_status read_tokens(weft_model_config *c, weft_json_at at, weft_error
     return read_int(at, "pad_token_id", -1, c->vocab_size - 1, &c->pad, e);
 }
 
-/* ---- quantisation ---------------------------------------------------------------------------------------------------------- */
+/* ---- quantisation -------------------------------------------------------------------------------------------------------- */
 
 const char *weft_module_path(const char *path) {
     for (;;) {
@@ -347,7 +346,7 @@ const weft_quant *weft_config_quant(const weft_model_config *c, const char *path
     return bsearch(&key, c->quants, c->n_quants, sizeof key, by_path);
 }
 
-/* ---- counting -------------------------------------------------------------------------------------------------------------- */
+/* ---- counting ------------------------------------------------------------------------------------------------------------ */
 
 /* Both kinds of layer with their norms; `experts` of the feed-forward block's experts are counted. */
 static int64_t layer_parameters(const weft_model_config *c, weft_layer_kind kind, int64_t experts) {
@@ -376,7 +375,7 @@ weft_parameters weft_config_parameters(const weft_model_config *c, bool tied) {
     return p;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static weft_status read_tie(weft_model_config *c, weft_json_at outer, weft_json_at text, weft_error *e) {
     static const char key[] = "tie_word_embeddings";

@@ -38,7 +38,7 @@ bool weft_dtype_parse(const char *name, weft_dtype *t) {
     return false;
 }
 
-/* ---- one element to the bits of a float32 ---------------------------------------------------------------------------------- */
+/* ---- one element to the bits of a float32 -------------------------------------------------------------------------------- */
 
 /* An IEEE-like number without its sign: `mant_bits` mantissa bits below an exponent of bias `bias`, infinities apart. */
 static inline uint32_t widen(uint32_t exp, uint32_t mant, int mant_bits, int bias) {
@@ -82,7 +82,7 @@ static uint32_t f64_bits(uint64_t d) {
     return sign | (((uint32_t)e << 23) + (uint32_t)keep); /* a carry out of the mantissa raises the exponent, up to infinity */
 }
 
-/* ---- runs ------------------------------------------------------------------------------------------------------------------ */
+/* ---- runs ---------------------------------------------------------------------------------------------------------------- */
 
 #define CONVERT(type, expr)                                                                                                        \
     for (size_t i = 0; i < n; i++) {                                                                                               \

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/vec.h"
 
-/* ---- what json-c lets through ---------------------------------------------------------------------------------------------- */
+/* ---- what json-c lets through -------------------------------------------------------------------------------------------- */
 
 /* Bytes that json-c 0.16 takes for one of each, rounded up: an object starts with a table of 16 entries, an array with 32 places.
  */
@@ -159,7 +159,7 @@ weft_status weft_json_read(struct json_object **root, const char *path, size_t l
     return st;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------------------------------------------------------- */
 
 /* "'text_config.hidden_size' is "abc"; expected ...": the one shape of all messages about values. */
 static weft_status fail_value(struct json_object *v, weft_json_at at, const char *key, const char *expected, weft_error *e) {

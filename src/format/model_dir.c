@@ -11,7 +11,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-/* ---- the folder ------------------------------------------------------------------------------------------------------------ */
+/* ---- the folder ---------------------------------------------------------------------------------------------------------- */
 
 /* Does the folder hold such a file (weft_file_exists) or folder (weft_dir_exists)? */
 static weft_status holds(const char *folder, const char *name, bool (*is)(const char *), bool *yes, weft_error *e) {
@@ -52,7 +52,7 @@ static weft_status find_folder(char **folder, const char *path, weft_error *e) {
                      *folder);
 }
 
-/* ---- conventions ------------------------------------------------------------------------------------------------------------ */
+/* ---- conventions --------------------------------------------------------------------------------------------------------- */
 
 /* prefix + name, or NULL. */
 static const weft_tensor *find(const weft_model_dir *d, const char *prefix, const char *name) {
@@ -133,7 +133,7 @@ static weft_status find_mtp(weft_model_dir *d, weft_error *e) {
     return st;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_model_dir_open(weft_model_dir *d, const char *path, weft_error *e) {
     *d = (weft_model_dir){0};

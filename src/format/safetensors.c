@@ -40,7 +40,7 @@ const char *weft_shape_text(int rank, const int64_t *shape, char buf[192]) {
     return buf;
 }
 
-/* ---- one file -------------------------------------------------------------------------------------------------------------- */
+/* ---- one file ------------------------------------------------------------------------------------------------------------ */
 
 static weft_status read_metadata(weft_tensors *t, struct json_object *o, weft_error *e) {
     if (!json_object_is_type(o, json_type_object)) return weft_fail(e, WEFT_EFORMAT, "'__metadata__' is not an object");
@@ -172,7 +172,7 @@ static weft_status add_file(weft_tensors *t, const char *path, weft_error *e) {
     return st;
 }
 
-/* ---- which files ------------------------------------------------------------------------------------------------------------ */
+/* ---- which files --------------------------------------------------------------------------------------------------------- */
 
 static weft_status join(weft_str *path, const char *folder, const char *name, weft_error *e) {
     weft_str_clear(path);
@@ -253,7 +253,7 @@ static weft_status add_folder(weft_tensors *t, const char *folder, weft_str *pat
     return WEFT_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------------ */
+/* ---- all of them --------------------------------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b) {
     return strcmp((*(const weft_tensor *const *)a)->name, (*(const weft_tensor *const *)b)->name);
@@ -339,7 +339,7 @@ weft_status weft_tensors_check(const weft_tensors *t, weft_error *e) {
     return WEFT_OK;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
 static bool add_json_text(weft_str *s, const char *text) {
     bool ok = weft_str_addz(s, "\"");

@@ -6,7 +6,7 @@
 
 #include "base/str.h"
 
-/* ---- finding --------------------------------------------------------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status fail_tensor(const weft_tensor *x, weft_status code, weft_error *e, const char *expected) {
     char shape[192];
@@ -109,7 +109,7 @@ weft_status weft_weight_find(const weft_tensors *t, const weft_model_config *c, 
     return want_shape(x, experts, n, k, e);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
 static weft_status fail_nonfinite(const weft_weight *w, const weft_tensor *x, int64_t expert, int64_t row, size_t column,
                                   weft_error *e) {

@@ -20,7 +20,7 @@ typedef struct weft_scratch {
 /* Makes the buffers that the configuration asks for. */
 void weft_scratch_make(weft_scratch *s, weft_loader *l);
 
-/* ---- attention with a sigmoid output gate (models.md 2.c.1) ---- */
+/* ---- attention with a sigmoid output gate (models.md 2.c.1) -------------------------------------------------------------- */
 typedef struct weft_gated_attention {
     weft_mat *q, *gate, *k, *v, *o;
     weft_coef *q_gain, *k_gain, *freq;
@@ -36,7 +36,7 @@ void weft_gated_attention_write(const weft_gated_attention *a, weft_dev *dev, co
 /* 1 / theta^(2 j / rotary), j < rotary / 2. */
 weft_coef *weft_rope_frequencies(weft_loader *l);
 
-/* ---- Gated DeltaNet ---- */
+/* ---- Gated DeltaNet ------------------------------------------------------------------------------------------------------ */
 typedef struct weft_delta_net {
     weft_mat *qkv, *z, *alpha, *beta, *out;
     weft_coef *gain;
@@ -47,7 +47,7 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path);
 /* delta = net(h). */
 void weft_delta_net_run(const weft_delta_net *g, weft_dev *dev, const weft_scratch *s);
 
-/* ---- feed-forward: SwiGLU, or a mixture of experts with a gated shared expert ---- */
+/* ---- feed-forward: SwiGLU, or a mixture of experts with a gated shared expert -------------------------------------------- */
 typedef struct weft_feed_forward {
     weft_mat *gate, *up, *down;                                      /* dense, or the shared expert (NULL: none) */
     weft_mat *router, *experts_gate_up, *experts_down, *shared_gate; /* router NULL: dense */

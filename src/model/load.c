@@ -43,7 +43,7 @@ int weft_loader_rows(weft_loader *l, const char *path) {
     return t && t->rank == 2 && t->shape[0] > 0 && t->shape[0] < 1 << 24 ? (int)t->shape[0] : 0;
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 /* Where the rows of a weight on the device come from: parts[] follow one another, part_rows rows each; where each expert has parts
  * of its own, expert after expert. Row r of a part is row (r / block) * stride + offset + r % block of its tensor. */
@@ -148,8 +148,7 @@ weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int6
     return load_experts(l, path, "down_proj", (const char *const[]){"down_proj"}, 1, experts, n, inner);
 }
 
-/* ---- small tensors -------------------------------------------------------------------------------------------------------------
- */
+/* ---- small tensors ------------------------------------------------------------------------------------------------------- */
 
 float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_t *shape) {
     if (l->status != WEFT_OK) return NULL;

@@ -39,8 +39,7 @@ struct weft_model {
     weft_buf *logits; /* [logit_rows, vocab] */
 };
 
-/* ---- one token's way through the network ---------------------------------------------------------------------------------------
- */
+/* ---- one token's way through the network --------------------------------------------------------------------------------- */
 
 /* x holds the layer's input, h its norm by `norm`; leaves x with both blocks added and y = x's norm by `next`. */
 static void layer_run(const weft_model *m, const layer *l, weft_buf *y, const weft_coef *next) {
@@ -108,8 +107,7 @@ bool weft_model_has_mtp(const weft_model *m) {
     return m->has_mtp;
 }
 
-/* ---- loading --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- loading ------------------------------------------------------------------------------------------------------------- */
 
 static void layer_load(layer *y, weft_loader *l, const char *path, bool attends, bool shift, weft_coef *freq, int first_key) {
     int hidden = l->config->hidden_size;

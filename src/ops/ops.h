@@ -64,7 +64,7 @@ void weft_dev_memory_get(const weft_dev *dev, weft_dev_memory *m); /* complete a
 const char *weft_dev_isa(const weft_dev *dev);
 int weft_dev_threads(const weft_dev *dev);
 
-/* ---- what a model registers before the plan -------------------------------------------------------------------------------- */
+/* ---- what a model registers before the plan ------------------------------------------------------------------------------ */
 
 /* A layer of keys and values [n_kv_heads, head_dim] in every page; returns its index, < 0 when memory is short. */
 int weft_kv_layer(weft_dev *dev, int n_kv_heads, int head_dim);
@@ -101,7 +101,7 @@ weft_status weft_mat_make(weft_dev *dev, const weft_mat_desc *desc, weft_mat **m
 /* n float32 values, copied. */
 weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coef, weft_error *e);
 
-/* ---- a step ---------------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_span {
     int row;         /* the span's first row in the step */
@@ -130,7 +130,7 @@ typedef struct weft_step {
 void weft_begin(weft_dev *dev, const weft_step *step); /* the step stays the caller's and must outlive weft_end() */
 weft_status weft_end(weft_dev *dev, weft_error *e);
 
-/* ---- operators: y is written, rows are those of the step -------------------------------------------------------------------- */
+/* ---- operators: y is written, rows are those of the step ----------------------------------------------------------------- */
 
 /* y[r] = table[tokens[r]]. */
 void weft_embed(weft_dev *dev, weft_buf *y, const weft_mat *table);
@@ -195,7 +195,7 @@ void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf 
 /* y[i] = head x[rows[i]], i < n: logits only for the rows somebody reads. */
 void weft_logits(weft_dev *dev, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n);
 
-/* ---- host access (each waits for what was submitted) ------------------------------------------------------------------------- */
+/* ---- host access (each waits for what was submitted) --------------------------------------------------------------------- */
 
 /* Copies row `row` of a buffer to dst[cols]. */
 weft_status weft_read(weft_dev *dev, const weft_buf *b, int row, float *dst, weft_error *e);

@@ -62,7 +62,7 @@ const char *weft_tokenizer_bytes(const weft_tokenizer *t, int32_t id, size_t *n)
     return t->vocab.token[id].bytes;
 }
 
-/* ---- encoding ---- */
+/* ---- encoding ------------------------------------------------------------------------------------------------------------ */
 
 struct encoder {
     const weft_tokenizer *t;
@@ -152,7 +152,7 @@ weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part 
     return status;
 }
 
-/* ---- decoding ---- */
+/* ---- decoding ------------------------------------------------------------------------------------------------------------ */
 
 static const char replacement[] = "\xEF\xBF\xBD";
 

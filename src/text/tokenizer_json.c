@@ -23,7 +23,7 @@ static weft_status oom(weft_error *e) {
     return weft_fail_oom(e, "reading a tokenizer");
 }
 
-/* ---- the byte-level alphabet ---- */
+/* ---- the byte-level alphabet --------------------------------------------------------------------------------------------- */
 
 /* GPT-2 writes every byte as a printable character: 21-7E, A1-AC and AE-FF (hexadecimal) as the character of that number, the
  * other 68, in ascending order, as U+0100 and on. Fills byte[] by character, -1 for those that stand for none. */
@@ -49,7 +49,7 @@ static bool to_bytes(const int16_t byte[ALPHABET_END], const char *s, size_t n, 
     return true;
 }
 
-/* ---- fields ---- */
+/* ---- fields -------------------------------------------------------------------------------------------------------------- */
 
 struct reader {
     weft_tokenizer *t;
@@ -94,7 +94,7 @@ static weft_status item(struct json_object *list, size_t k, weft_json_at *out, w
     return weft_fail(e, WEFT_EFORMAT, "'%s' has something that is not an object, at %zu", out->path, k);
 }
 
-/* ---- tokens ---- */
+/* ---- tokens -------------------------------------------------------------------------------------------------------------- */
 
 /* The highest id of the file, before anything of that size is allocated. */
 static weft_status highest_id(struct json_object *vocab, struct json_object *added, int32_t *highest, weft_error *e) {
@@ -299,7 +299,7 @@ static weft_status read_model(struct reader *r, weft_json_at root) {
     return read_added(r, added);
 }
 
-/* ---- the other components ---- */
+/* ---- the other components ------------------------------------------------------------------------------------------------ */
 
 /* Each is one step, or a Sequence of them. */
 typedef weft_status (*step_reader)(struct reader *r, weft_json_at step, const char *type);

@@ -26,7 +26,7 @@
 #define SILU_ERROR SIGMOID_ERROR
 #define SOFTPLUS_ERROR (12 * U)
 
-/* ---- tables, memory, numbers ------------------------------------------------------------------------------------------------ */
+/* ---- tables, memory, numbers --------------------------------------------------------------------------------------------- */
 
 static const weft_kernels *tables[3];
 static int n_tables;
@@ -158,7 +158,7 @@ static int sum_depth(int n) {
 
 #define EACH_TABLE(t) for (int t = 0; t < n_tables; t++)
 
-/* ---- elementary functions --------------------------------------------------------------------------------------------------- */
+/* ---- elementary functions ------------------------------------------------------------------------------------------------ */
 
 /* exp through chunk_exp: the first score is the maximum 0, so that the others come out as exp(s). */
 static void test_exp_is_accurate(void **state) {
@@ -255,7 +255,7 @@ static void test_gates_are_accurate(void **state) {
     assert_true(worst <= SOFTPLUS_ERROR + U + EXP_ERROR);
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stored { /* rows as a file holds them */
     const uint8_t *values, *scales, *biases;
@@ -464,7 +464,7 @@ static void test_the_written_order(void **state) {
     }
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
 static void test_norm(void **state) {
     (void)state;
@@ -578,7 +578,7 @@ static void test_rotate(void **state) {
     }
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------------------------- */
 
 static void test_chunk_exp(void **state) {
     (void)state;
@@ -714,7 +714,7 @@ static void test_merge(void **state) {
     }
 }
 
-/* ---- Gated DeltaNet --------------------------------------------------------------------------------------------------------- */
+/* ---- Gated DeltaNet ------------------------------------------------------------------------------------------------------ */
 
 static void test_conv(void **state) {
     (void)state;

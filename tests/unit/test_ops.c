@@ -15,7 +15,7 @@
 
 #define U 0x1p-24
 
-/* ---- numbers, weights, devices ---------------------------------------------------------------------------------------------- */
+/* ---- numbers, weights, devices ------------------------------------------------------------------------------------------- */
 
 static uint64_t seed = 7;
 static uint32_t bits32(void) {
@@ -118,7 +118,7 @@ static void begin_rows(weft_dev *d, int n, int pos) {
 }
 static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = 1, .n_slots = 1};
 
-/* ---- operators without memory ----------------------------------------------------------------------------------------------- */
+/* ---- operators without memory -------------------------------------------------------------------------------------------- */
 
 static void test_embed(void **state) {
     (void)state;
@@ -337,7 +337,7 @@ static void test_rope(void **state) {
     free(q), free(kk);
 }
 
-/* ---- mixture of experts ----------------------------------------------------------------------------------------------------- */
+/* ---- mixture of experts -------------------------------------------------------------------------------------------------- */
 
 static void test_route(void **state) {
     (void)state;
@@ -472,7 +472,7 @@ static void test_nan_in_the_router(void **state) {
         }
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------------------------- */
 
 enum { KEYS = 1101, DIM = 20, HEADS = 6, KV_HEADS = 2, Q_COLS = HEADS * DIM, KV_COLS = KV_HEADS * DIM, KV_PAGES = 60 };
 
@@ -661,7 +661,7 @@ static void test_write_from(void **state) {
     free(page), free(after);
 }
 
-/* ---- Gated DeltaNet against double arithmetic ------------------------------------------------------------------------------- */
+/* ---- Gated DeltaNet against double arithmetic ---------------------------------------------------------------------------- */
 
 typedef struct gdn_rig {
     weft_gdn_shape s;
@@ -783,7 +783,7 @@ static void test_gdn_over_256k_tokens(void **state) {
     gdn_close(&g);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------------------------------------- */
+/* ---- refusals ------------------------------------------------------------------------------------------------------------ */
 
 static void test_refusals(void **state) {
     (void)state;

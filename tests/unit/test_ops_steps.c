@@ -34,7 +34,7 @@ static void same_bytes(const char *what, int at, const void *a, const void *b, s
     if (memcmp(a, b, n)) fail_msg("%s at %d: bytes differ", what, at);
 }
 
-/* ---- a small hybrid network ------------------------------------------------------------------------------------------------- */
+/* ---- a small hybrid network ---------------------------------------------------------------------------------------------- */
 
 /* Two Gated DeltaNet layers of different shape, attention, experts, and a layer that reads the hidden row before its own, as an MTP
  * head does; weights in several formats. */
@@ -242,7 +242,7 @@ static void net_pass(net *n) {
     weft_concat(n->d, n->out, n->hidden, n->delta);
 }
 
-/* ---- sequences, and what they are compared with ----------------------------------------------------------------------------- */
+/* ---- sequences, and what they are compared with -------------------------------------------------------------------------- */
 
 /* A run of one row at a time on one thread: what row p gives, and slot and pages after p rows. */
 typedef struct truth {
@@ -398,7 +398,7 @@ static void check_draft_step(net *n, const seq *s) {
     same_bytes("hidden row before a draft", s->done, row, s->t->out[s->done - 1], sizeof row);
 }
 
-/* ---- the promise ------------------------------------------------------------------------------------------------------------ */
+/* ---- the promise --------------------------------------------------------------------------------------------------------- */
 
 /* Conv window forgotten at a chunk border; SSM chunk kernels: every chunk size, every width and thread count. */
 static void test_any_chunk(void **state) {
@@ -643,7 +643,7 @@ static void test_random_walks(void **state) {
     }
 }
 
-/* ---- faults, memory --------------------------------------------------------------------------------------------------------- */
+/* ---- faults, memory ------------------------------------------------------------------------------------------------------ */
 
 static void everything(net *n, uint8_t *dst) {
     weft_error e;

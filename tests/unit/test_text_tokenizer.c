@@ -7,7 +7,7 @@
 
 #define CAT "\xF0\x9F\x90\xB1"
 
-/* ---- encoding ---- */
+/* ---- encoding ------------------------------------------------------------------------------------------------------------ */
 
 static void test_merges(void **state) {
     (void)state;
@@ -142,7 +142,7 @@ static void test_text_that_is_not_utf8(void **state) {
     }
 }
 
-/* ---- decoding ---- */
+/* ---- decoding ------------------------------------------------------------------------------------------------------------ */
 
 /* mlx-vlm #834: an emoji spread over tokens raised UnicodeDecodeError, or came out as lone surrogates; mlx-lm #364: nothing is
  * handed out before the character is whole. */
@@ -253,7 +253,7 @@ static void test_ids_without_token(void **state) {
     weft_tokenizer_close(t);
 }
 
-/* ---- loading ---- */
+/* ---- loading ------------------------------------------------------------------------------------------------------------- */
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
 
@@ -421,7 +421,7 @@ static void test_damaged_files(void **state) {
     weft_str_free(&json);
 }
 
-/* ---- memory, time, threads ---- */
+/* ---- memory, time, threads ----------------------------------------------------------------------------------------------- */
 
 static void test_without_memory(void **state) {
     (void)state;

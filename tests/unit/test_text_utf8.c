@@ -81,7 +81,7 @@ static void test_repair_without_memory(void **state) {
     weft_str_free(&out);
 }
 
-/* ---- normalisation ---- */
+/* ---- normalisation ------------------------------------------------------------------------------------------------------- */
 
 static void assert_nfc(const char *s, const char *want) {
     weft_str out = {0};

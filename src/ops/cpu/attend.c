@@ -41,7 +41,7 @@ static void write_rows(const attend_job *j) {
     }
 }
 
-/* ---- one block of queries --------------------------------------------------------------------------------------------------- */
+/* ---- one block of queries ------------------------------------------------------------------------------------------------ */
 
 typedef struct block {
     const weft_span *span;
@@ -124,7 +124,7 @@ static void run_block(const attend_job *j, block *b, float *scratch) {
     }
 }
 
-/* ---- pieces ----------------------------------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------------------------------------- */
 
 static void attend_piece(void *ctx, int piece, int worker) {
     const attend_job *j = ctx;

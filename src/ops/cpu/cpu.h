@@ -1,7 +1,9 @@
 /* cpu.h: the CPU backend's own structures, shared by its files.
  *
- * Activations are float32 rows whose stride is a multiple of 16 floats; the padding is zero and stays zero, so that kernels run
- * whole 16-lane vectors. Weights keep the codes and scales of the checkpoint and are turned into float32 a panel at a time. */
+ * Activations are float32 rows whose stride is a multiple of 16 floats, so that kernels may run over whole vectors. What stands in
+ * the padding is not defined, as phases share memory: products clear it first, the rest does not let it count. The padding of
+ * slots, pages and coefficients is zero. Weights keep the codes and scales of the checkpoint and are turned into float32 a panel
+ * at a time. */
 #ifndef WEFT_OPS_CPU_H
 #define WEFT_OPS_CPU_H
 
@@ -94,10 +96,10 @@ struct weft_dev {
     size_t panel_floats;
     float *rope;                   /* [max_rows][2 n_freq]: cosines, then sines */
     const weft_coef *rope_freq;    /* whose table it is in this step; NULL: none yet */
-    float *zeros;                  /* [widest channels_ld]: a convolution input before a sequence's start */
+    float *zeros;                  /* [widest row]: a convolution input, a carry before a sequence's start */
     float *conv, *gate_a, *gate_b; /* GDN: [max_rows][channels_ld], [max_rows][n_v_heads] twice */
     float *expert_in, *expert_out; /* MoE: [max_rows * top_k][..] */
-    int *expert_rows, *expert_start;
+    int *expert_rows, *expert_start, *experts_used;
 
     const weft_step *step;
     int *row_span;    /* [max_rows]: the span of a row */

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "ops/cpu/kernels.h"
 
-/* ---- opening ---------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status choose_kernels(weft_dev *d, const char *isa, weft_error *e) {
     struct {
@@ -78,7 +78,7 @@ void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) {
     *m = d->memory;
 }
 
-/* ---- registering ------------------------------------------------------------------------------------------------------------ */
+/* ---- registering --------------------------------------------------------------------------------------------------------- */
 
 int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
     kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
@@ -104,7 +104,7 @@ weft_buf *weft_buf_make(weft_dev *d, const char *phase, int rows, int cols) {
     return b;
 }
 
-/* ---- the plan --------------------------------------------------------------------------------------------------------------- */
+/* ---- the plan ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct cursor { /* lays out a block; with base NULL it only counts */
     uint8_t *base;
@@ -170,7 +170,9 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
 
     d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
-    d->zeros = take_floats(c, (uint64_t)channels);
+    int widest = channels;
+    for (size_t i = 0; i < d->carries.n; i++) widest = d->carries.v[i].ld > widest ? d->carries.v[i].ld : widest;
+    d->zeros = take_floats(c, (uint64_t)widest);
     d->conv = take_floats(c, rows * (uint64_t)channels);
     d->gate_a = take_floats(c, rows * (uint64_t)v_heads);
     d->gate_b = take_floats(c, rows * (uint64_t)v_heads);
@@ -180,6 +182,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         d->expert_out = take_floats(c, pairs * (uint64_t)d->max_expert_cols);
         d->expert_rows = take(c, pairs, sizeof(int));
         d->expert_start = take(c, (uint64_t)d->max_experts + 1, sizeof(int));
+        d->experts_used = take(c, (uint64_t)d->max_experts, sizeof(int));
     }
     d->row_span = take(c, rows, sizeof(int));
     d->slot_writer = take(c, (uint64_t)d->plan.n_slots, sizeof(int));
@@ -254,7 +257,7 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
     return s;
 }
 
-/* ---- a step ----------------------------------------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------------------------------------- */
 
 /* A plan's limits and a span's own logic, so that no operator has to ask. */
 static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
@@ -330,7 +333,7 @@ weft_status weft_end(weft_dev *d, weft_error *e) {
     return d->status;
 }
 
-/* ---- host access ------------------------------------------------------------------------------------------------------------ */
+/* ---- host access --------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_read(weft_dev *d, const weft_buf *b, int row, float *dst, weft_error *e) {
     (void)d;

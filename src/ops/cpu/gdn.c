@@ -2,11 +2,12 @@
  *
  * Three stages with a barrier between them:
  *   rows      each row's convolution, normalised q and k, and gates (they need neighbours' raw inputs only);
- *   columns   each (span, value head, block of 16 value columns) walks the recurrence token by token on a private copy of its
- * state: replay, certain rows, store; then the speculative rows, whose ingredients alone are kept; windows   each span's
- * convolution window and journalled inputs, last, because the first stage reads the old ones. Decay, key and delta of a journalled
- * row give exactly the state update of the pass that made them (gdn_replay repeats the elementwise operations of gdn_token), so a
- * replayed state equals a decoded one bit for bit. */
+ *   columns   each (span, value head, block of 16 value columns) walks the recurrence token by token: replay and certain
+ *             rows in the slot that is written; then the speculative rows on a copy, whose ingredients alone are kept;
+ *   windows   each span's convolution window and journalled inputs, last, because the first stage reads the old ones.
+ *
+ * Decay, key and delta of a journalled row give exactly the state update of the pass that made them (gdn_replay repeats the
+ * elementwise operations of gdn_token), so a replayed state equals a decoded one bit for bit. */
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
@@ -33,7 +34,7 @@ static const float *raw_row(const gdn_job *j, const weft_span *s, int i) {
     return s->slot_read < 0 ? NULL : window_row(j->l, s->slot_read, i + j->l->shape.conv_kernel - 1);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
 static void row_piece(void *ctx, int row, int worker) {
     (void)worker;
@@ -57,7 +58,7 @@ static void row_piece(void *ctx, int row, int worker) {
                   j->g->dt_bias->v, sh->n_v_heads);
 }
 
-/* ---- columns ---------------------------------------------------------------------------------------------------------------- */
+/* ---- columns ------------------------------------------------------------------------------------------------------------- */
 
 static void column_piece(void *ctx, int piece, int worker) {
     const gdn_job *j = ctx;
@@ -70,11 +71,12 @@ static void column_piece(void *ctx, int piece, int worker) {
     int cols = sh->v_dim - block * LANES < LANES ? sh->v_dim - block * LANES : LANES;
     size_t size = (size_t)k_dim * LANES, column = ((size_t)head * (size_t)l->blocks + (size_t)block);
     size_t per_slot = (size_t)sh->n_v_heads * (size_t)l->blocks; /* columns of 16 in a slot, and in a journal row of deltas */
-    float *state = panel_of(d, worker), *v = state + size, *delta = v + LANES, *y = delta + LANES;
+    float *copy = panel_of(d, worker), *v = copy + size, *delta = v + LANES, *y = delta + LANES;
+    float *state = l->state + ((size_t)s->slot_write * per_slot + column) * size;
 
     if (s->slot_read < 0)
         memset(state, 0, size * sizeof *state);
-    else
+    else if (s->slot_read != s->slot_write)
         memcpy(state, l->state + ((size_t)s->slot_read * per_slot + column) * size, size * sizeof *state);
     for (int i = 0; i < s->replay; i++) {
         size_t at = journal_index(d, s->slot_read, 1 - s->journal, i);
@@ -84,18 +86,17 @@ static void column_piece(void *ctx, int piece, int worker) {
     }
     int snapshot = 0;
     memset(v, 0, LANES * sizeof *v);
-    for (int i = 0; i <= s->certain + s->speculative; i++) {
-        if (i == s->certain) memcpy(l->state + ((size_t)s->slot_write * per_slot + column) * size, state, size * sizeof *state);
-        if (snapshot < s->n_snapshots && i == s->snapshot_at[snapshot])
-            memcpy(l->state + ((size_t)s->snapshot_slot[snapshot++] * per_slot + column) * size, state, size * sizeof *state);
-        if (i == s->certain + s->speculative) break;
-        size_t row = (size_t)(s->row + i);
+    for (int i = 0; i < s->certain + s->speculative; i++) {
+        if (i == s->certain) state = memcpy(copy, state, size * sizeof *state);
+        size_t row = (size_t)s->row + (size_t)i;
         const float *c = d->conv + row * (size_t)l->channels_ld;
         const float *q = c + k_head * k_dim, *k = q + sh->n_k_heads * k_dim;
         float a = d->gate_a[row * (size_t)sh->n_v_heads + (size_t)head], b = d->gate_b[row * (size_t)sh->n_v_heads + (size_t)head];
         memcpy(v, c + 2 * sh->n_k_heads * k_dim + head * sh->v_dim + block * LANES, (size_t)cols * sizeof *v);
         d->kernels->gdn_token(state, delta, y, q, k, v, a, b, k_dim);
         memcpy(buf_row(j->y, (int)row) + head * sh->v_dim + block * LANES, y, (size_t)cols * sizeof *y);
+        if (snapshot < s->n_snapshots && i + 1 == s->snapshot_at[snapshot])
+            memcpy(l->state + ((size_t)s->snapshot_slot[snapshot++] * per_slot + column) * size, state, size * sizeof *state);
         if (i < s->certain) continue;
         size_t at = journal_index(d, s->slot_write, s->journal, i - s->certain);
         memcpy(l->journal_d + (at * per_slot + column) * LANES, delta, LANES * sizeof *delta);
@@ -106,7 +107,7 @@ static void column_piece(void *ctx, int piece, int worker) {
     }
 }
 
-/* ---- windows ---------------------------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------------------------------------- */
 
 static void store_window(const gdn_job *j, const weft_span *s, int rows, int slot, float *scratch) {
     int taps = j->l->shape.conv_kernel - 1;

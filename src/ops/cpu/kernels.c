@@ -36,7 +36,7 @@
 #define LONE_OUTS (W == 16 ? 8 : 4) /* outputs at a time for a row alone: as many chains of sums hide their latency */
 #define LONE_COLUMNS 8              /* vectors of them, in weighted values of a row alone */
 
-/* ---- lanes ------------------------------------------------------------------------------------------------------------------ */
+/* ---- lanes --------------------------------------------------------------------------------------------------------------- */
 
 typedef float vf __attribute__((vector_size(W * 4)));
 typedef int32_t vi __attribute__((vector_size(W * 4)));
@@ -77,7 +77,7 @@ INLINE vf min2(vf a, vf b) {
     return select(a < b, a, b);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------------------------------------- */
+/* ---- sums ---------------------------------------------------------------------------------------------------------------- */
 
 typedef struct sum16 { /* of 16 lanes */
     vf part[PARTS];
@@ -120,7 +120,7 @@ INLINE vf4 sum4(sum16 a, sum16 b, sum16 c, sum16 d) {
 #endif
 }
 
-/* ---- elementary functions --------------------------------------------------------------------------------------------------- */
+/* ---- elementary functions ------------------------------------------------------------------------------------------------ */
 
 /* exp: x = n ln 2 + r, Taylor to r^7 (relative error 5e-9 at |r| = ln 2 / 2, below rounding). Below -87.3 the result is 0, above
  * 88.7 it is infinity: gates divide by 1 + exp, so that both ends behave. NaN stays NaN. */
@@ -172,7 +172,7 @@ INLINE vf vsoftplus(vf x) {
     return select(x > splat(20.0f), x, l);
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------------------------------- */
+/* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 /* f16 in the low half of each lane. Normals by moving the exponent, subnormals as mantissa * 2^-24 (never through a float32
  * denormal, which would be flushed). */
@@ -252,7 +252,7 @@ static void unpack(float *dst, const weft_mat *w, int64_t r) {
     }
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------------------------ */
 
 /* R rows by O outputs, the lanes of one part at a time, so that all sums of a part stay in registers. */
 INLINE void tile(float *y, size_t ldy, const float *const *x, const float *w, size_t ldw, int k, const int R, const int O) {
@@ -295,7 +295,7 @@ static void dot(float *y, size_t ldy, const float *const *x, int rows, const flo
     if (r < rows) tile_row(y + (size_t)r * ldy, ldy, x + r, w, ldw, outs, k, 1);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
 INLINE float square_sum(const float *x, int n) {
     sum16 s;
@@ -344,7 +344,7 @@ static void rotate(float *x, const float *c, const float *s, int n) {
     }
 }
 
-/* ---- attention -------------------------------------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------------------------------------- */
 
 static float chunk_exp(float *s, int n, float scale, float *total) {
     const float inf = __builtin_inff();
@@ -415,7 +415,7 @@ static void merge(float *m, float *l, float *o, float cm, float cl, const float 
     for (int i = 0; i < ld; i += W) store(o + i, load(o + i) * a + load(co + i) * b);
 }
 
-/* ---- Gated DeltaNet --------------------------------------------------------------------------------------------------------- */
+/* ---- Gated DeltaNet ------------------------------------------------------------------------------------------------------ */
 
 static void conv(float *y, const float *const *raw, int taps, const float *w, size_t ldw, int channels) {
     for (int i = 0; i < channels; i += W) {

@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "ops/cpu/kernels.h"
 
-/* ---- packing ---------------------------------------------------------------------------------------------------------------- */
+/* ---- packing ------------------------------------------------------------------------------------------------------------- */
 
 #define MAX_K (1 << 28) /* columns are counted in ints */
 
@@ -83,7 +83,7 @@ weft_status weft_coef_make(weft_dev *d, const float *v, int n, weft_coef **coef,
     return WEFT_OK;
 }
 
-/* ---- products --------------------------------------------------------------------------------------------------------------- */
+/* ---- products ------------------------------------------------------------------------------------------------------------ */
 
 /* Rows are multiplied a block at a time, so that the block and the panel stay in the caches. */
 #define ROW_BLOCK 64
@@ -129,6 +129,27 @@ static void product_panel(const weft_dev *d, const product *p, int panel, float 
     }
 }
 
+/* Panels become pieces of work. With few rows a piece is a run of panels, whose weights lie together: what a worker fetches ahead
+ * is then its own, not its neighbour's (which halved the speed of two). With many rows a panel is work enough. */
+typedef struct panel_job {
+    weft_dev *d;
+    void (*panel)(const void *ctx, int panel, float *unpacked);
+    const void *ctx;
+    int panels, run;
+} panel_job;
+
+static void panel_piece(void *ctx, int piece, int worker) {
+    const panel_job *j = ctx;
+    int end = (piece + 1) * j->run;
+    for (int i = piece * j->run; i < end && i < j->panels; i++) j->panel(j->ctx, i, panel_of(j->d, worker));
+}
+
+static void run_panels(weft_dev *d, int n, int rows, void (*panel)(const void *ctx, int panel, float *unpacked), const void *ctx) {
+    int run = rows > 16 ? 1 : n / (2 * d->threads);
+    panel_job j = {d, panel, ctx, n, run > 1 ? run : 1};
+    weft_pool_run(d->pool, (n + j.run - 1) / j.run, panel_piece, &j);
+}
+
 typedef struct linear_job {
     weft_dev *d;
     weft_buf *const *y;
@@ -139,10 +160,10 @@ typedef struct linear_job {
     int n_rows;
 } linear_job;
 
-static void linear_piece(void *ctx, int piece, int worker) {
+static void linear_panel(const void *ctx, int panel, float *unpacked) {
     const linear_job *j = ctx;
     int i = 0;
-    while (piece >= panels(j->w[i])) piece -= panels(j->w[i++]);
+    while (panel >= panels(j->w[i])) panel -= panels(j->w[i++]);
     const weft_buf *x = j->x, *y = j->y[i];
     product p = {.w = j->w[i],
                  .n = j->n_rows,
@@ -152,7 +173,7 @@ static void linear_piece(void *ctx, int piece, int worker) {
                  .sharing = 1,
                  .y = y->v,
                  .ldy = (size_t)y->ld};
-    product_panel(j->d, &p, piece, panel_of(j->d, worker));
+    product_panel(j->d, &p, panel, unpacked);
 }
 
 /* Products run over whole vectors; another phase may have left NaN behind the columns. */
@@ -161,11 +182,11 @@ static void clear_padding(const weft_dev *d, const weft_buf *x) {
         for (int r = 0; r < d->step->n_rows; r++) memset(buf_row(x, r) + x->cols, 0, (size_t)(x->ld - x->cols) * sizeof(float));
 }
 
-static void run_linear(linear_job *j) {
-    int pieces = 0;
+static void run_linear(const linear_job *j) {
+    int n = 0;
     clear_padding(j->d, j->x);
-    for (int i = 0; i < j->n; i++) pieces += panels(j->w[i]);
-    if (j->n_rows) weft_pool_run(j->d->pool, pieces, linear_piece, j);
+    for (int i = 0; i < j->n; i++) n += panels(j->w[i]);
+    if (j->n_rows) run_panels(j->d, n, j->n_rows, linear_panel, j);
 }
 
 void weft_linear(weft_dev *d, weft_buf *const *y, const weft_mat *const *w, int n, const weft_buf *x) {
@@ -196,7 +217,7 @@ void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table) {
     }
 }
 
-/* ---- mixture of experts ----------------------------------------------------------------------------------------------------- */
+/* ---- mixture of experts -------------------------------------------------------------------------------------------------- */
 
 void weft_moe_layer(weft_dev *d, int experts, int top_k, int inner, int cols) {
     if (experts > d->max_experts) d->max_experts = experts;
@@ -246,8 +267,9 @@ typedef struct experts_job {
     int top_k;
 } experts_job;
 
-/* Pairs (row, slot) are listed by expert: expert_rows[expert_start[e] ..] hold row * top_k + slot. */
-static void list_pairs(weft_dev *d, const weft_buf *ids, int experts) {
+/* Pairs (row, slot) are listed by expert: expert_rows[expert_start[e] ..] hold row * top_k + slot. Returns how many experts have
+ * any: those of experts_used. */
+static int list_pairs(weft_dev *d, const weft_buf *ids, int experts) {
     int top_k = ids->cols, n = d->step->n_rows, *start = d->expert_start;
     memset(start, 0, ((size_t)experts + 1) * sizeof *start);
     for (int r = 0; r < n; r++)
@@ -257,12 +279,17 @@ static void list_pairs(weft_dev *d, const weft_buf *ids, int experts) {
         for (int s = 0; s < top_k; s++) d->expert_rows[start[(int)buf_row(ids, r)[s]]++] = r * top_k + s;
     for (int e = experts; e > 0; e--) start[e] = start[e - 1];
     start[0] = 0;
+    int used = 0;
+    for (int e = 0; e < experts; e++)
+        if (start[e + 1] > start[e]) d->experts_used[used++] = e;
+    return used;
 }
 
-/* One piece of one expert's weight for all pairs of that expert; pairs read their row of x, or their own of expert_in. */
-static void expert_product(const experts_job *j, const weft_mat *w, int piece, bool by_row, float *out, size_t ldo, int worker) {
+/* A panel of one expert's weight for all pairs of that expert; pairs read their row of x, or their own of expert_in. */
+static void expert_product(const experts_job *j, const weft_mat *w, int panel, bool by_row, float *out, size_t ldo,
+                           float *unpacked) {
     weft_dev *d = j->d;
-    int expert = piece / panels(w), at = d->expert_start[expert];
+    int expert = d->experts_used[panel / panels(w)], at = d->expert_start[expert];
     product p = {.w = w,
                  .first = (int64_t)expert * w->n,
                  .n = d->expert_start[expert + 1] - at,
@@ -273,11 +300,15 @@ static void expert_product(const experts_job *j, const weft_mat *w, int piece, b
                  .y = out,
                  .ldy = ldo,
                  .to = d->expert_rows + at};
-    if (p.n) product_panel(d, &p, piece % panels(w), panel_of(d, worker));
+    product_panel(d, &p, panel % panels(w), unpacked);
 }
-static void gate_up_piece(void *ctx, int piece, int worker) {
+static void gate_up_panel(const void *ctx, int panel, float *unpacked) {
     const experts_job *j = ctx;
-    expert_product(j, j->gate_up, piece, true, j->d->expert_in, (size_t)j->d->max_glu, worker);
+    expert_product(j, j->gate_up, panel, true, j->d->expert_in, (size_t)j->d->max_glu, unpacked);
+}
+static void down_panel(const void *ctx, int panel, float *unpacked) {
+    const experts_job *j = ctx;
+    expert_product(j, j->down, panel, false, j->d->expert_out, (size_t)j->d->max_expert_cols, unpacked);
 }
 static void expert_glu_piece(void *ctx, int pair, int worker) {
     (void)worker;
@@ -286,10 +317,6 @@ static void expert_glu_piece(void *ctx, int pair, int worker) {
     int inner = (int)j->gate_up->n / 2;
     j->d->kernels->glu(v, v, v + inner, inner);
     for (int i = inner; i < ROUND16(inner); i++) v[i] = 0; /* the next product runs over whole vectors */
-}
-static void down_piece(void *ctx, int piece, int worker) {
-    const experts_job *j = ctx;
-    expert_product(j, j->down, piece, false, j->d->expert_out, (size_t)j->d->max_expert_cols, worker);
 }
 static void combine_piece(void *ctx, int row, int worker) {
     (void)worker;
@@ -313,9 +340,9 @@ void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *i
                 return;
             }
     clear_padding(d, x);
-    list_pairs(d, ids, (int)gate_up->experts);
-    weft_pool_run(d->pool, (int)gate_up->experts * panels(gate_up), gate_up_piece, &j);
-    weft_pool_run(d->pool, n * j.top_k, expert_glu_piece, &j);
-    weft_pool_run(d->pool, (int)down->experts * panels(down), down_piece, &j);
+    int used = list_pairs(d, ids, (int)gate_up->experts), pairs = n * j.top_k;
+    run_panels(d, used * panels(gate_up), pairs, gate_up_panel, &j);
+    weft_pool_run(d->pool, pairs, expert_glu_piece, &j);
+    run_panels(d, used * panels(down), pairs, down_panel, &j);
     weft_pool_run(d->pool, n, combine_piece, &j);
 }

@@ -74,7 +74,7 @@ void weft_concat(weft_dev *d, weft_buf *y, const weft_buf *a, const weft_buf *b)
     run_rows(&(row_job){.d = d, .run = concat_row, .y = y, .a = a, .b = b});
 }
 
-/* ---- rotation --------------------------------------------------------------------------------------------------------------- */
+/* ---- rotation ------------------------------------------------------------------------------------------------------------ */
 
 /* sin and cos of |x| < 2^22: reduction by pi/2 in two parts (the first has 33 bits, so that its multiple is exact), then Taylor on
  * [-pi/4, pi/4] to below double rounding. Our own, so that a model's rotations do not change with the C library. */
@@ -130,7 +130,7 @@ void weft_qk_norm_rope(weft_dev *d, weft_buf *q, weft_buf *k, const weft_coef *q
         .d = d, .run = qk_row, .y = q, .x = k, .gain = q_gain, .gain2 = k_gain, .eps = eps, .freq = freq, .head_dim = head_dim});
 }
 
-/* ---- the shift -------------------------------------------------------------------------------------------------------------- */
+/* ---- the shift ----------------------------------------------------------------------------------------------------------- */
 
 void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
     if (d->status != WEFT_OK) return;
@@ -140,21 +140,14 @@ void weft_shift(weft_dev *d, weft_buf *y, const weft_buf *hidden, int index) {
         const weft_span *s = &d->step->spans[i];
         int n = s->certain + s->speculative;
         const float *before = s->replay          ? c->journal + journal_index(d, s->slot_read, 1 - s->journal, s->replay - 1) * ld
-                              : s->slot_read < 0 ? NULL
+                              : s->slot_read < 0 ? d->zeros
                                                  : c->row + (size_t)s->slot_read * ld;
-        if (n) {
-            if (before)
-                memcpy(buf_row(y, s->row), before, bytes);
-            else
-                memset(buf_row(y, s->row), 0, bytes);
-        }
+        if (n) memcpy(buf_row(y, s->row), before, bytes);
         if (!hidden) continue;
         for (int r = 1; r < n; r++) memcpy(buf_row(y, s->row + r), buf_row(hidden, s->row + r - 1), bytes);
         float *keep = c->row + (size_t)s->slot_write * ld;
         if (s->certain)
             memcpy(keep, buf_row(hidden, s->row + s->certain - 1), bytes);
-        else if (!before)
-            memset(keep, 0, bytes);
         else if (before != keep)
             memcpy(keep, before, bytes);
         for (int r = 0; r < s->speculative; r++)
