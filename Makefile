@@ -4,21 +4,21 @@
 #   make run         the bundled model writes a function
 #   make test        everything that runs without a download
 #   make asan tsan   the same under the address and the thread sanitizer (build-asan, build-tsan)
-#   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the unit tests and the seed corpora reach
+#   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the seed corpora reach in the parsers, then all tests
 #   make lint format bench test-real install uninstall clean
 #
-# BUILD=dir keeps another build apart; CC, CFLAGS, PREFIX and DESTDIR have their usual meaning. Other flags or another compiler
-# rebuild what depends on them.
+# BUILD=dir keeps another build apart; CC, CPPFLAGS, CFLAGS, LDFLAGS, PREFIX and DESTDIR have their usual meaning. Other flags or
+# another compiler rebuild what depends on them.
 BUILD   ?= build
 PREFIX  ?= /usr/local
 ifeq ($(origin CC),default)
-CC       = gcc
+CC      := $(shell command -v gcc >/dev/null 2>&1 && echo gcc || echo cc)
 endif
 CFLAGS  ?= -O2 -g
 FUZZ_SECONDS ?= 60
 CLANG   ?= $(shell command -v clang-14 || command -v clang || echo clang)
 
-TARGET  := $(shell $(CC) -dumpmachine)
+TARGET  := $(shell $(CC) -dumpmachine 2>/dev/null)
 CSTD     = -std=c17 -Wall -Wextra -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_POSIX_C_SOURCE=200809L
 ifneq ($(findstring darwin,$(TARGET)),)
 CSTD    += -D_DARWIN_C_SOURCE
@@ -38,8 +38,8 @@ KERNELS := base
 ifneq ($(filter x86_64-%,$(TARGET)),)
 KERNELS += v3 v4
 endif
-KERNEL_FLAGS_v3 = -march=x86-64-v3
-KERNEL_FLAGS_v4 = -march=x86-64-v4 -mprefer-vector-width=512
+KERNEL_FLAGS_v3 = -mavx2
+KERNEL_FLAGS_v4 = -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 LAYERS  ?= base format text ops/cpu model cache engine
 KERNEL_SRC := src/ops/cpu/kernels.c
@@ -51,20 +51,25 @@ FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 REPLAYS := $(FUZZERS:%=$(BUILD)/tests/test_%)
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/bench_*.c))
 
-.PHONY: all setup tests check run test asan tsan fuzz fuzzers coverage lint format bench test-real install uninstall clean FORCE
+.PHONY: all setup setup-lint setup-fuzz tests benches check run test asan tsan fuzz fuzzers coverage lint format bench test-real \
+        install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
 all: $(BUILD)/weft $(BUILD)/libweft.$(SO)
 
 # ---- objects ----
 
+# One word for the shell, whatever quotes it holds.
+quote = '$(subst ','\'',$(1))'
+
 # Changes when the compiler or its flags do, and only then.
-FLAGS = $(CC) $(CSTD) $(CFLAGS) $(INC) $(LIBS)
+FLAGS = $(CC) $(CSTD) $(INC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(LIBS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(FLAGS)' | cmp -s - $@ || echo '$(FLAGS)' > $@
+	@printf '%s\n' $(call quote,$(FLAGS)) | cmp -s - $@ || printf '%s\n' $(call quote,$(FLAGS)) > $@
 
-COMPILE = @mkdir -p $(@D) && echo '  CC $@' && $(CC) $(CSTD) $(CFLAGS) -MMD -MP $(INC)
+COMPILE = @mkdir -p $(@D) && echo '  CC $@' && $(CC) $(CSTD) $(INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP
+LINK    = @echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) $(LDFLAGS)
 $(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o): $(BUILD)/src/ops/cpu/kernels_%.o: $(KERNEL_SRC) $(BUILD)/flags
 	$(COMPILE) -O3 -fno-math-errno -Wno-psabi $(KERNEL_FLAGS_$*) -DWEFT_KERNELS=weft_kernels_$* -c $< -o $@
 $(BUILD)/src/ops/cpu/%.o: src/ops/cpu/%.c $(BUILD)/flags
@@ -74,23 +79,27 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 
 $(BUILD)/libweft.a: $(LIB_OBJ)
 	@echo '  AR $@' && rm -f $@ && ar rcs $@ $^
+# Beside it the name that a program linked against it asks for.
 $(BUILD)/libweft.so: $(LIB_OBJ)
-	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -shared -Wl,-soname,libweft.so.$(MAJOR) -o $@ $^ $(LIBS)
+	$(LINK) -shared -Wl,-soname,libweft.so.$(MAJOR) -o $@ $^ $(LIBS)
+	@ln -sf $(@F) $(BUILD)/libweft.so.$(MAJOR)
 $(BUILD)/libweft.dylib: $(LIB_OBJ)
-	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -dynamiclib -install_name @rpath/libweft.$(MAJOR).dylib -o $@ $^ $(LIBS)
+	$(LINK) -dynamiclib -install_name @rpath/libweft.$(MAJOR).dylib -o $@ $^ $(LIBS)
+	@ln -sf $(@F) $(BUILD)/libweft.$(MAJOR).dylib
 $(BUILD)/weft: $(CLI_OBJ) $(BUILD)/libweft.a
-	@echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) -o $@ $^ $(LIBS)
+	$(LINK) -o $@ $^ $(LIBS)
 
 # ---- tests ----
 
 $(BUILD)/tests/test_fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(BUILD)/libweft.a
-	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' -o $@ $< tests/fuzz/replay.c $(BUILD)/libweft.a $(LIBS)
+	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' $(LDFLAGS) -o $@ $< tests/fuzz/replay.c $(BUILD)/libweft.a $(LIBS)
 $(BUILD)/tests/test_%: tests/unit/test_%.c $(BUILD)/libweft.a
-	$(COMPILE) -Itests -o $@ $< $(BUILD)/libweft.a $(LIBS) -lcmocka
+	$(COMPILE) -Itests $(LDFLAGS) -o $@ $< $(BUILD)/libweft.a $(LIBS) -lcmocka
 $(BUILD)/bench/%: bench/%.c $(BUILD)/libweft.a
-	$(COMPILE) -o $@ $< $(BUILD)/libweft.a $(LIBS)
+	$(COMPILE) $(LDFLAGS) -o $@ $< $(BUILD)/libweft.a $(LIBS)
 
 tests: $(TESTS) $(REPLAYS)
+benches: $(BENCHES)
 
 # Everything built, every test run; no set-up.
 check: all tests
@@ -98,8 +107,10 @@ check: all tests
 
 setup:
 	@tools/setup.sh
+setup-lint setup-fuzz: setup-%:
+	@tools/setup.sh $*
 
-# A make of their own: what pkg-config says may be new after the set-up.
+# A make of their own: the compiler and what pkg-config says may be new after the set-up.
 JOBS = -j$(shell getconf _NPROCESSORS_ONLN)
 run: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
@@ -108,43 +119,43 @@ test: setup
 	@$(MAKE) --no-print-directory $(JOBS) check
 
 SANITIZE = -O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all
-asan:
+asan: setup
 	@$(MAKE) --no-print-directory BUILD=build-asan CFLAGS="$(SANITIZE) -fsanitize=address,undefined" check
-tsan:
+tsan: setup
 	@$(MAKE) --no-print-directory BUILD=build-tsan CFLAGS="$(SANITIZE) -fsanitize=thread" check
 
 # Without the layers above the parsers: coverage and sanitizers together keep clang busy with the kernels for ten minutes.
-fuzz:
-	@tools/setup.sh fuzz
+fuzz: setup-fuzz
 	@$(MAKE) --no-print-directory BUILD=build-fuzz LAYERS="base format text" CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
 	@tests/fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
 fuzzers: $(FUZZERS:%=$(BUILD)/fuzz/%)
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libweft.a
-	$(COMPILE) -fsanitize=fuzzer -o $@ $< $(BUILD)/libweft.a $(LIBS)
+	$(COMPILE) -fsanitize=fuzzer $(LDFLAGS) -o $@ $< $(BUILD)/libweft.a $(LIBS)
 
-coverage:
-	@tools/setup.sh fuzz
+coverage: setup-fuzz
 	@$(MAKE) --no-print-directory BUILD=build-coverage CC="$(CLANG)" CFLAGS="-O1 -g -fprofile-instr-generate -fcoverage-mapping" all tests
 	@tools/coverage.sh build-coverage
 
-lint:
-	@tools/setup.sh lint
-	@CFLAGS_LINT="$(CSTD) $(INC)" tools/lint.sh
-format:
+lint: setup-lint
+	@CFLAGS_LINT=$(call quote,$(CSTD) $(INC) $(CPPFLAGS)) tools/lint.sh
+format: setup-lint
 	@tools/lint.sh format
 
-bench: all $(BENCHES)
+bench: setup
+	@$(MAKE) --no-print-directory $(JOBS) all benches
 	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
 
 # Opt-in: real checkpoints, which these scripts look for and may download.
-test-real: all
+test-real: setup
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@ran=0; for t in tests/real/*.sh; do [ -x "$$t" ] || continue; ran=1; echo "== $$t"; "$$t" $(BUILD) || exit 1; done; \
 	[ $$ran = 1 ] || { echo "no suites in tests/real"; exit 1; }
 
 # ---- installation ----
 
 D = $(DESTDIR)$(PREFIX)
-install: all
+install: setup
+	@$(MAKE) --no-print-directory $(JOBS) all
 	install -d $(D)/bin $(D)/include $(D)/lib/pkgconfig $(D)/share/weft/models
 	install -m 755 $(BUILD)/weft $(D)/bin/weft
 	install -m 644 include/weft.h $(D)/include/weft.h

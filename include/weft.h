@@ -9,9 +9,14 @@
  * prompt ids, its sampler settings and its seed alone: not on the thread count, the prefill chunk, which other requests share the
  * batch, or whether and how deep the model's multi-token-prediction head drafts ahead. docs/ARCHITECTURE.md says how it is kept.
  *
- * Threads. An engine belongs to one thread at a time: every call on it, its requests and its tokenizer comes from that thread.
- * Calls set the floating-point mode they need
- * (denormals are zero) and restore the caller's.
+ * Threads. An engine belongs to one thread at a time: every call on it and on its requests comes from that thread. Calls set the
+ * floating-point mode they need (denormals are zero) and restore the caller's.
+ *
+ * Signals. Checkpoints are mapped. So that a file cut short under the map is an error and not a crash, the first engine installs a
+ * process-wide handler for SIGBUS, which passes on every fault that is not in a checkpoint. A program that installs its own
+ * afterwards loses that protection.
+ *
+ * Pointers must not be NULL unless a comment allows it.
  *
  * Errors. A function that can fail returns WEFT_OK (0) or a negative weft_status, and writes one line for a person into the
  * caller's weft_error where that is not NULL. A failed call changes nothing unless its comment says so. The library never exits
@@ -40,7 +45,7 @@ typedef enum weft_status {
     WEFT_EFORMAT = -4,  /* a file is damaged, or contradicts another */
     WEFT_ESUPPORT = -5, /* a valid file or request that this version cannot serve */
     WEFT_ENUMERIC = -6, /* a model produced NaN or infinity */
-    WEFT_EBUSY = -7,    /* every place is taken; try again when a request has ended */
+    WEFT_EBUSY = -7,    /* every place is taken; try again when a request has been closed */
 } weft_status;
 
 typedef struct weft_error {
@@ -61,15 +66,15 @@ typedef struct weft_request weft_request;
 typedef struct weft_config {
     const char *model; /* a Hugging Face model folder */
     int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
-    const char *isa;   /* NULL or "auto": the best kernels for this processor; see `weft run --help` */
-    bool precise;     /* float32 activations, KV and probabilities, weights as stored: the only mode of this version, true or not */
-    int context;      /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
-    int max_requests; /* requests at a time; 0: 1 */
-    int chunk;        /* prompt rows in a step; 0: 256 */
-    int max_depth;    /* the deepest draft any request may ask for, 0..WEFT_MAX_DEPTH; -1: 4 */
+    const char *isa;   /* kernels: "reference-128", "reference-256", "reference-512"; NULL or "auto": the best for this processor */
+    bool precise;      /* float32 throughout, weights as stored: the only mode of this version, true or not */
+    int context;       /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
+    int max_requests;  /* requests at a time; 0: 1 */
+    int chunk;         /* prompt rows in a step; 0: 256 */
+    int max_depth;     /* the deepest draft that a request may ask for, 1..WEFT_MAX_DEPTH; 0: none; -1: 4 */
 } weft_config;
 
-/* What a configuration takes, in bytes; filled without loading anything. */
+/* What a configuration takes, in bytes; the weights themselves are not read for it. */
 typedef struct weft_memory {
     uint64_t weights, kv, states, workspace, total;
     uint64_t kv_per_token, state_per_request;
@@ -93,6 +98,7 @@ void weft_engine_info(const weft_engine *engine, weft_info *info);
 /* ---- text ---------------------------------------------------------------------------------------------------------------- */
 
 /* Ids of text[0..n). special: control tokens ("<|im_end|>") in the text are recognised; otherwise they are letters like others.
+ * With special, the tokens that the tokenizer puts before a plain text (begin of sequence) come first, if it has any.
  * *ids is freed by weft_ids_free(). */
 weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
                         weft_error *e);
@@ -105,18 +111,18 @@ void weft_ids_free(int32_t *ids);
 typedef struct weft_request_desc {
     const int32_t *prompt; /* at least one id; copied */
     size_t n_prompt;
-    int max_tokens;     /* >= 1 */
-    double temperature; /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
+    int max_tokens;        /* >= 1 */
+    double temperature;    /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
     uint64_t seed;
-    int depth;       /* tokens that the MTP head drafts ahead, 0..max_depth; more than the checkpoint can: none */
-    bool ignore_end; /* end tokens do not end the answer (tests, benchmarks) */
-    const int32_t
-        *drafts;     /* not NULL: drafts come from this list instead of the MTP head (tests): drafts[i] for the i-th generated */
-    size_t n_drafts; /* token. Copied. */
-    void *user;      /* the caller's own */
+    int depth;             /* tokens that the MTP head drafts ahead, 0..max_depth; ignored where the checkpoint has no head */
+    bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
+    const int32_t *drafts; /* NULL, or where drafts come from instead of the head: drafts[i] for the i-th generated token (tests); */
+    size_t n_drafts;       /* copied */
+    void *user;            /* the caller's own */
 } weft_request_desc;
 
-/* WEFT_EBUSY when no place is free, WEFT_EINVAL when prompt and max_tokens can never fit. */
+/* WEFT_EBUSY when no place is free: a request keeps its place until it is closed, ended or not. WEFT_EINVAL when prompt and
+ * max_tokens can never fit. */
 weft_status weft_submit(weft_engine *engine, const weft_request_desc *desc, weft_request **request, weft_error *e);
 void weft_request_close(weft_request *request); /* at any time: cancels what runs, frees its memory */
 void *weft_request_user(const weft_request *request);
@@ -144,21 +150,25 @@ typedef struct weft_event {
  * none, stay valid until the next call on the engine. A request that fails ends with an event of its own. */
 bool weft_run_step(weft_engine *engine, const weft_event **events, size_t *n_events);
 
-typedef struct weft_stats {                                     /* counts since the engine was opened, or of one request */
-    uint64_t prompt_tokens;                                     /* prompt rows passed through the trunk */
-    uint64_t tokens;                                            /* generated */
-    uint64_t passes;                                            /* trunk calls (of a request: in which it had rows) */
-    uint64_t rows;                                              /* rows in them, speculative ones included */
-    uint64_t draft_steps;                                       /* MTP calls */
+/* Counts of weft_run_step() since the engine was opened, or of one request. */
+typedef struct weft_stats {
+    uint64_t prompt_tokens; /* prompt rows passed through the trunk */
+    uint64_t tokens;        /* generated */
+    uint64_t passes;        /* trunk calls (of a request: in which it had rows) */
+    uint64_t rows;          /* rows in them, speculative ones included */
+    uint64_t draft_steps;   /* calls of the MTP head to draft */
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* drafts at each depth: verified, and found right */
-    uint64_t prefill_ns, decode_ns, draft_ns; /* engine only: passes that carried prompt rows; other passes; drafting */
+    /* The engine's alone, in nanoseconds: passes that carried prompt rows; other passes; drafting. */
+    uint64_t prefill_ns, decode_ns, draft_ns;
 } weft_stats;
 void weft_engine_stats(const weft_engine *engine, weft_stats *stats);
 void weft_request_stats(const weft_request *request, weft_stats *stats);
 
 /* Teacher-forced scoring: logits for every position of ids, and, with an MTP head, the head's first draft step for every pair.
  * row(ctx, position, logits, mtp_logits): logits[vocab] predict position + 1; mtp_logits is NULL at position 0 and without a head,
- * and predicts position + 1 from the hidden row before and the token at `position`. A row() that fails ends the scoring. */
+ * and predicts position + 1 from the hidden row before and the token at `position`. A row() that fails ends the scoring; it must not
+ * call the engine, and runs with denormals flushed. Takes a request's place (WEFT_EBUSY) and n + 1 tokens of context. WEFT_ENUMERIC
+ * when a logit of the trunk is NaN or infinite. */
 typedef weft_status (*weft_score_row)(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e);
 weft_status weft_score(weft_engine *engine, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
 

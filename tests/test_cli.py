@@ -7,6 +7,7 @@ it runs on a golden checkpoint with a small tokenizer of our own, the rest on th
 """
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,11 @@ def option_values(model):
     check(one_line(r, "def") and r.code == 2, "two prompts", r)
     r = run("logits", model)
     check(one_line(r, "--ids", "--out") and r.code == 2, "logits without --ids and --out", r)
+    # What cannot be written is said before anything is loaded, not after the whole computation.
+    ids = harness.write_ids(suite.path("some-ids"), [1])
+    for out in (suite.path("nowhere", "x"), suite.temp):
+        r = run("logits", suite.path("no-such-model"), "--ids", ids, "--out", out)
+        check(one_line(r, out) and r.code == 1 and "no-such-model" not in r.err, f"logits --out {out} is refused first", r)
     r = run("logits")
     check(one_line(r, "MODEL") and r.code == 2, "logits without a model", r)
 
@@ -88,7 +94,7 @@ def answer_ids(model, prompt, *options, stdin=b""):
     what = [model] if model else []
     if prompt is not None:
         options = (*options, "--", prompt)
-    r = run("run", *what, "--ids", file, *options, stdin=stdin)
+    r = run("run", *what, "--ids-out", file, *options, stdin=stdin)
     if check(r.code == 0 and r.out == b"" and r.err == "" and os.path.exists(file), f"run {' '.join(map(str, options))[:200]}", r):
         return harness.read_ids(file)
     return None
@@ -119,8 +125,6 @@ def prompts(model):
     becomes("a raw prompt", list(b"abc"), "abc", "--raw")
     becomes("a merged prompt", [259, 260, *b"orld"], "hello world", "--raw")
     becomes("a prompt like an option", chat(b"--raw"), "--raw")
-    becomes("an empty prompt", chat(b""), "")
-    becomes("nothing on standard input", chat(b""), None)
     # Control tokens typed by a user are letters: nobody ends a turn, or opens the system's, from inside of a prompt.
     typed = b"<|im_end|>\n<|im_start|>system\nx<|endoftext|>"
     becomes("control tokens that a user typed", chat(typed), typed.decode())
@@ -135,8 +139,18 @@ def prompts(model):
     becomes("a character cut off at the end", chat(b"a" + mark), None, stdin=b"a\xe2\x82")
     becomes("control characters", chat(bytes(range(1, 32))), None, stdin=bytes(range(1, 32)))
 
-    r = run("run", model, "--raw", "")
-    check(one_line(r, "prompt is empty"), "an empty raw prompt is refused", r)
+    # Nothing asked was answered with noise.
+    for what, args, stdin in (
+        ("an empty prompt", [""], b""),
+        ("blanks", [" \n"], b""),
+        ("nothing on standard input", [], b""),
+        ("a newline on standard input", [], b"\n"),
+        ("an empty raw prompt", ["--raw", ""], b""),
+        ("nothing raw on standard input", ["--raw"], b""),
+    ):
+        r = run("run", model, *args, stdin=stdin)
+        check(one_line(r, "the prompt is empty") and r.code == 1 and r.out == b"", f"{what}: refused", r)
+    becomes("a raw newline", [10], "\n", "--raw")
     r = run("run", model, stdin=b"x" * 1_000_000)
     check(one_line(r, "1000019 tokens", "4096", "--context"), "a prompt of 1 MB", r)
     r = run("run", model, stdin=b"x" * (65 << 20))
@@ -167,8 +181,26 @@ def texts(model):
         expected = ids and text_of(ids[n:]).decode("utf-8", "replace").encode()
         expected = expected and (expected if expected.endswith(b"\n") else expected + b"\n")
         check(r.code == 0 and r.err == "" and r.out == expected, f"the text of {' '.join(map(str, options))}", r)
+        # A raw answer into a pipe is the model's own bytes, without a line end of ours.
+        ids = answer_ids(model, "abc", "--raw", "--ignore-end", *options)
+        r = run("run", model, "abc", "--raw", "--ignore-end", *options)
+        expected = ids and text_of(ids[3:]).decode("utf-8", "replace").encode()
+        check(r.code == 0 and r.out == expected, f"the bytes of --raw {' '.join(map(str, options))}", r)
         # The model has 320 ids, the tokenizer names 266: the others mean nothing and must never be chosen.
         check(ids and all(i < 261 or FIRST_ADDED <= i < FIRST_ADDED + 5 for i in ids), "no id without a token is sampled")
+
+
+def terminal(model):
+    """On a terminal the next prompt begins on a line of its own, also after a raw answer."""
+    args = ["run", model, "abc", "--raw", "--ignore-end", "--max-tokens", 3]
+    piped = run(*args).out
+    main, other = pty.openpty()
+    process = suite.start(args, stdin=subprocess.DEVNULL, stdout=other, stderr=subprocess.PIPE)
+    process.communicate(timeout=60)
+    text = os.read(main, 65536)
+    os.close(other)
+    os.close(main)
+    check(piped and not piped.endswith(b"\n") and text.endswith(b"\n"), "a raw answer on a terminal ends its line", f"{piped} {text}")
 
 
 def usable_isas(model):
@@ -280,7 +312,7 @@ def ends(model):
         got = answer_ids(folder, "abc", "--max-tokens", 60, "--ignore-end")
         check(got == base, f"--ignore-end goes on after an end token of {what}")
         r = run("run", folder, "abc", "--max-tokens", 60, "--stats")
-        check(r.code == 0 and f" {at} tokens" in r.err, f"the end token of {what} is not counted", r)
+        check(r.code == 0 and f" {at} tokens" in r.err and "ended: end token\n" in r.err, f"the end token of {what} is not counted", r)
 
 
 # ---- streams and signals ----
@@ -313,28 +345,57 @@ def interrupt(what, args, whole):
     text, err = first + rest, err.decode()
     check(all(pieces) and running, f"{what}: text comes while it is made", [len(piece) for piece in pieces])
     check(process.returncode == 0, f"{what}: an interrupt is a normal end", f"exit {process.returncode}, {harness.shorten(err)}")
-    check("\nanswer " in err and "\nprompt " in err and "weft:" not in err, f"{what}: an interrupt prints the statistics", err)
+    check("\nanswer " in err and "\nprompt " in err and ", interrupted\n" in err and "weft:" not in err, f"{what}: an interrupt prints the statistics", err)
     if whole is not None:
         # The last line is closed, and a character in the middle is not finished.
         cut = text[:-1] if text.endswith(b"\n") and not whole.startswith(text) else text
         check(whole.startswith(cut) and len(cut) < len(whole), f"{what}: what came is the beginning of the answer", cut[-60:])
 
 
+def interrupt_full_pipe(model):
+    """An interrupt while the reader is slow lost text and failed with "Interrupted system call"."""
+    whole = run("run", model, "abc", "--max-tokens", 4000, "--ignore-end").out
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    filled = 0
+    try:
+        while True:
+            filled += os.write(writer, b"." * 4096)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    args = ["run", model, "abc", "--max-tokens", 4000, "--ignore-end"]
+    process = suite.start(args, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    time.sleep(1)  # until it waits to write its first token
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.2)
+    with os.fdopen(reader, "rb") as f:
+        text = f.read()[filled:]
+    _, err = process.communicate(timeout=60)
+    if process.returncode == -signal.SIGINT:  # it had not begun yet
+        suite.skip("an interrupt with a full pipe", "this machine is too slow")
+        return
+    check(process.returncode == 0 and b"weft:" not in err, "an interrupt with a full pipe is a normal end", err[-300:])
+    check(b", interrupted\n" in err, "an interrupt with a full pipe: the statistics say so", err[-300:])
+    cut = text if whole.startswith(text) else text[:-1]
+    check(cut and whole.startswith(cut) and len(cut) < len(whole), "an interrupt with a full pipe loses no text", text[-60:])
+
+
 def interrupt_ids(model):
-    """With --ids nothing is printed, so the time is guessed; the file holds what was made until then, whole."""
+    """With --ids-out nothing is printed, so the time is guessed; the file holds what was made until then, whole."""
     file = suite.path("interrupted-ids")
-    args = ["run", model, "abc", "--max-tokens", 4000, "--ignore-end", "--depth", 4, "--ids", file]
+    args = ["run", model, "abc", "--max-tokens", 4000, "--ignore-end", "--depth", 4, "--ids-out", file]
     process = suite.start(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     if process.returncode == -signal.SIGINT:  # it had not begun yet
-        suite.skip("an interrupt with --ids", "this machine is too slow")
+        suite.skip("an interrupt with --ids-out", "this machine is too slow")
         return
     n = len(chat(b"abc"))
     ids = harness.read_ids(file) if os.path.exists(file) else []
     fine = process.returncode == 0 and out == b"" and ids[:n] == chat(b"abc")
-    check(fine, "an interrupt with --ids writes what there is", err[-300:])
+    check(fine, "an interrupt with --ids-out writes what there is", err[-300:])
 
 
 def streams(model):
@@ -342,6 +403,7 @@ def streams(model):
     closed_pipe("run", long)
     interrupt("run", [*long, "--depth", "4"], run(*long, "--depth", 0).out)
     interrupt_ids(model)
+    interrupt_full_pipe(model)
     # Two interrupts end the program at once, as everywhere.
     process = suite.start([*long, "--depth", "4"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     os.read(process.stdout.fileno(), 1)
@@ -356,14 +418,23 @@ def streams(model):
             r = run("run", model, "abc", "--max-tokens", 50, "--ignore-end", stdout=full)
         check(one_line(r, "cannot write"), "an answer onto a full disk", r)
         with open("/dev/full", "wb") as full:
-            r = run("run", model, "abc", "--max-tokens", 50, "--ignore-end", "--ids", suite.path("ids"), stdout=full)
-        check(r.code == 0, "nothing is printed with --ids, also where nothing can be", r)
+            r = run("run", model, "abc", "--max-tokens", 50, "--ignore-end", "--ids-out", suite.path("ids"), stdout=full)
+        check(r.code == 0, "nothing is printed with --ids-out, also where nothing can be", r)
     nowhere = suite.path("nowhere", "ids")
-    r = run("run", model, "abc", "--max-tokens", 2, "--ids", nowhere)
-    check(one_line(r, nowhere, "cannot write"), "--ids in a folder that is not there", r)
-    script = f'"{suite.weft}" run "{model}" --max-tokens 3 --ids "{suite.path("closed")}" <&-'
-    code = subprocess.run(["sh", "-c", script], timeout=60).returncode
-    check(code == 0, "without standard input the prompt is empty", code)
+    r = run("run", model, "abc", "--max-tokens", 2, "--ids-out", nowhere)
+    check(one_line(r, nowhere, "cannot write"), "--ids-out in a folder that is not there", r)
+    script = f'"{suite.weft}" run "{model}" --max-tokens 3 <&-'
+    r = subprocess.run(["sh", "-c", script], timeout=60, capture_output=True)
+    check(r.returncode == 1 and r.stderr == b"weft: the prompt is empty\n", "without standard input the prompt is empty", r)
+
+
+def long_context(model):
+    with open(os.path.join(model, "config.json")) as f:
+        trained = json.load(f)["max_position_embeddings"]
+    r = run("run", model, "abc", "--max-tokens", 1, "--context", trained)
+    check(r.code == 0 and r.err == "", "the context that the model was trained for", r)
+    r = run("run", model, "abc", "--max-tokens", 1, "--context", trained + 1)
+    check(r.code == 0 and r.err.count("\n") == 1 and f"trained for {trained} tokens" in r.err, "a longer one: a warning", r)
 
 
 def statistics(model):
@@ -371,7 +442,9 @@ def statistics(model):
     quiet = run("run", model, "abc", "--max-tokens", 20, "--ignore-end")
     n = len(chat(b"abc"))
     check(r.code == 0 and r.out == quiet.out and quiet.err == "", "statistics go to standard error, and only when asked for", quiet)
-    check(all(word in r.err for word in ("kernels", f" {n} tokens", " 20 tokens", "drafts")), "what the statistics say", r)
+    check(all(word in r.err for word in ("kernels", f" {n} tokens", " 20 tokens", "drafts", "ended: length\n")), "what the statistics say", r)
+    r = run("run", model, "abc", "--context", n + 4, "--ignore-end", "--stats")
+    check(r.code == 0 and " 4 tokens" in r.err and "ended: length\n" in r.err, "an answer cut by the context ended by its length", r)
     m = Model("qwen3_5-dense")
     m.take(lambda name: name.startswith("mtp."))
     m.json["tokenizer.json"] = harness.tiny_tokenizer()
@@ -393,8 +466,12 @@ def bundled():
     check(piped.code == 0 and piped.out == r.out, "the same prompt on standard input gives the same answer", piped)
     named = run("run", MINI, "Write a function.", "--max-tokens", 12, "--ignore-end")
     check(named.out == r.out, "the bundled model by its path gives the same answer", named)
-    r = run("run", "", "--max-tokens", 3)
-    check(r.code == 0 and r.err == "", "an empty prompt", r)
+    for word, noted in (("Qwen3.5-2B", True), ("org/model", True), ("hello", False), ("well-known", False), ("is 3-2 odd?", False)):
+        r = run("run", word, "--max-tokens", 1)
+        note = f"weft: '{word}' is no folder here, so it is taken as the prompt\n" if noted else ""
+        check(r.code == 0 and r.err == note, f"a word like a model's name: {word}", r)
+    r = run("run", MINI, "Qwen3.5-2B", "--max-tokens", 1)
+    check(r.code == 0 and r.err == "", "a prompt like a model's name, behind a model", r)
     r = run("run", stdin=b"word " * 200_000)
     check(one_line(r, "the prompt has", "tokens", "--context"), "a prompt of 1 MB", r)
     r = run("run", "--max-tokens", 3, stdin=bytes(range(256)) * 2)
@@ -438,6 +515,7 @@ def main():
     prompts(tiny)
     lengths(tiny)
     texts(tiny)
+    terminal(tiny)
     isas = usable_isas(tiny)
     for golden in ("qwen3_5-dense", "qwen3_5-moe"):
         m = Model(golden)
@@ -447,6 +525,7 @@ def main():
     drafts(tiny)
     ends(tiny)
     streams(tiny)
+    long_context(tiny)
     statistics(tiny)
     bundled()
     return suite.finish()

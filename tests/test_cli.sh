@@ -26,6 +26,12 @@ check 'no arguments: the overview' 0 'usage: weft COMMAND' ''
 check '--help' 0 'usage: weft COMMAND' '' --help
 check 'help' 0 'usage: weft COMMAND' '' help
 check '--version' 0 '^weft [0-9]*\.[0-9]*\.[0-9]*$' '' --version
+check 'version' 0 '^weft [0-9]*\.[0-9]*\.[0-9]*$' '' version
+check 'help help' 0 'usage: weft COMMAND' '' help help
+check 'help version' 0 'usage: weft COMMAND' '' help version
+check 'what 0 means' 0 'default 0: all processors' '' run --help
+check 'examples of run' 0 '^Examples:' '' run --help
+check 'a file that is no model is named as it was typed' 1 '' '^weft: Makefile is not a model: no config.json beside it' run Makefile hi
 check 'unknown command, near' 2 '' "^weft: unknown command 'inspct'; did you mean 'inspect'?" inspct
 check 'unknown command, far' 2 '' "^weft: unknown command 'xyzzy'; see weft help" xyzzy
 check 'help for an unknown command' 2 '' "^weft: unknown command 'xyzzy'" help xyzzy

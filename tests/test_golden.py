@@ -550,6 +550,14 @@ def drafter_without_norms(golden):
         compare_pair(f"no norms around the drafter's layer, {conversion or 'published'}", golden, without, zero)
 
 
+def stray_dense_layer():
+    """A plain MLP beside the experts of a trunk layer, 200,000 rows of it, is not read: nothing has room for it."""
+    m = Model(MOE)
+    for part, shape in (("gate", [200_000, 64]), ("up", [200_000, 64]), ("down", [64, 200_000])):
+        m.tensors[f"model.layers.0.mlp.{part}_proj.weight"] = st.Tensor("BF16", shape, bytes(2 * 64 * 200_000))
+    compare_pair("a plain MLP beside a trunk layer's experts", MOE, m, Model(MOE))
+
+
 def dense_drafter(width):
     """A mixture model whose drafter has a plain MLP. With one expert chosen of eight equal ones, and a shared one that gives zero,
     the mixture is that MLP; more columns than the expert has are zeros."""
@@ -746,10 +754,15 @@ def main():
         if golden == TIED:
             quantised_uniform(golden, 6, 64, "BF16", "shards")
         if golden == MOE:
+            stray_dense_layer()
             dense_drafter(48)
             dense_drafter(160)
             quantised_experts()
             quantised_mixed(golden, "F16")
+    mini = os.path.join(harness.ROOT, "models", "mini")
+    prompt = [(i * i * 31 + i * 7) % 16000 for i in range(150)]
+    harness.write_ids(suite.path("ids.txt"), prompt)
+    invariance("models/mini", mini, isas)
     return suite.finish()
 
 

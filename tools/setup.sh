@@ -13,7 +13,16 @@ missing() {
     [ "$2" = - ] || missing_brew="$missing_brew $2"
 }
 
-have "${CC:-gcc}" || have cc || missing gcc -
+# The first word of CC: it may be "ccache gcc". The Makefile takes cc where there is no gcc, unless CC was given.
+compiler=${CC:-gcc}
+compiler=${compiler%% *}
+if ! have "$compiler"; then
+    if [ "$compiler" != gcc ]; then
+        echo "setup: CC is '$CC', and there is no $compiler" >&2
+        exit 1
+    fi
+    [ -z "${CC:-}" ] && have cc || missing gcc -
+fi
 have make || missing make -
 have pkg-config || missing pkg-config pkg-config
 have python3 || missing python3 python3

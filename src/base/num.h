@@ -22,6 +22,9 @@ bool weft_add_size(size_t a, size_t b, size_t *out);
  * the floating-point mode. ln(0) = -infinity, of a negative number or NaN: NaN. */
 double weft_ln(double x);
 
+/* e^x within 2 ulp; x is taken as at least -708 and at most 709, so that the result is a normal number. Our own, as weft_ln is. */
+double weft_exp(double x);
+
 /* "1.2 GB", "340 MB" (powers of 1000) into buf; returns buf. */
 const char *weft_bytes_text(uint64_t bytes, char buf[16]);
 

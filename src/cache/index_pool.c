@@ -31,11 +31,6 @@ int weft_index_take(weft_index_pool *p) {
     return i;
 }
 
-void weft_index_hold(weft_index_pool *p, int index) {
-    assert(p->holders[index] > 0);
-    p->holders[index]++;
-}
-
 bool weft_index_drop(weft_index_pool *p, int index) {
     assert(p->holders[index] > 0);
     if (--p->holders[index]) return false;

@@ -13,7 +13,6 @@ typedef struct weft_index_pool {
 weft_status weft_index_pool_open(weft_index_pool *p, int n, const char *what, weft_error *e);
 void weft_index_pool_close(weft_index_pool *p);
 int weft_index_take(weft_index_pool *p);             /* one holder; -1: none is free */
-void weft_index_hold(weft_index_pool *p, int index); /* one more */
 bool weft_index_drop(weft_index_pool *p, int index); /* one fewer; true: it is free now */
 
 #endif

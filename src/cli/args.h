@@ -21,7 +21,7 @@ typedef enum weft_option_kind {
 } weft_option_kind;
 
 /* One row of the table; the macros below make them. What `to` points to holds the default when parsing begins, and the help text
- * shows that value, or `standard` in its place where the value alone says little ("all processors" for 0). */
+ * shows that value, or `standard` in its place where the value alone says little ("0: all processors"). */
 typedef struct weft_option {
     weft_option_kind kind;
     const char *name;

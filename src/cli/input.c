@@ -14,6 +14,11 @@ bool weft_cli_is_model(const char *arg) {
            weft_starts_with(arg, "/") || weft_starts_with(arg, "./") || weft_starts_with(arg, "../");
 }
 
+bool weft_cli_resembles_model(const char *text) {
+    if (strpbrk(text, " \n\t")) return false;
+    return strchr(text, '/') || (strchr(text, '-') && strpbrk(text, "0123456789"));
+}
+
 weft_status weft_cli_read_stdin(weft_str *text, size_t limit, const char *what, weft_error *e) {
     char block[65536];
     size_t n;

@@ -1,5 +1,5 @@
 /* inspect.c: `weft inspect`: what a model folder holds, how its weights are packed, and the memory it takes. Every tensor's shape
- * is checked on the way, none is read: a folder of 50 GB takes a moment. */
+ * is checked on the way and only a few small ones are read: a folder of 50 GB takes a moment. */
 #include <json-c/json.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ typedef struct report {
     int context[CONTEXTS];
     weft_memory memory[CONTEXTS];
     int n_contexts;
-    int64_t largest; /* context that fits into this machine's memory; 0: none */
+    int64_t largest; /* context that fits into this machine's memory, at most what was trained or asked for; 0: none */
 } report;
 
 /* A module's path: known prefixes and numbers, so that none is cut. */
@@ -179,13 +179,15 @@ static weft_status plan(report *r, int64_t asked, weft_error *e) {
     if (asked) list[0] = (int)asked, n = 1;
     for (size_t i = 0; i < n; i++) {
         r->context[i] = list[i];
-        WEFT_TRY(weft_plan_memory(&(weft_config){.model = r->dir.path, .context = list[i], .max_depth = -1}, &r->memory[i], e));
+        WEFT_TRY(weft_plan_memory(&(weft_config){.model = r->dir.path, .context = list[i], .max_depth = WEFT_CLI_DEPTH},
+                                  &r->memory[i], e));
         r->n_contexts++;
     }
     const weft_memory *m = &r->memory[0];
     uint64_t fixed = m->total - m->kv;
     if (m->available > fixed && m->kv_per_token) r->largest = (int64_t)((m->available - fixed) / m->kv_per_token);
-    if (r->largest > trained) r->largest = trained;
+    int64_t most = asked > trained ? asked : trained;
+    if (r->largest > most) r->largest = most;
     return WEFT_OK;
 }
 
@@ -266,7 +268,7 @@ static void print_weights(const report *r) {
 }
 
 static void print_memory(const report *r) {
-    char t[5][16], n[32];
+    char t[5][16], n[32], trained[32];
     printf("\nmemory         context     total   weights        KV    states\n");
     for (int i = 0; i < r->n_contexts; i++) {
         const weft_memory *m = &r->memory[i];
@@ -282,6 +284,9 @@ static void print_memory(const report *r) {
     else
         printf("verdict       does not fit: this machine has %s, a context of %d tokens takes %s\n",
                weft_bytes_text(m->available, t[0]), r->context[0], weft_bytes_text(m->total, t[1]));
+    if (r->context[0] > r->dir.config.max_position)
+        printf("warning       trained for %s tokens: a context of %s is beyond it\n", grouped(r->dir.config.max_position, trained),
+               grouped(r->context[0], n));
 }
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------- */
@@ -396,7 +401,7 @@ int weft_cmd_inspect(int argc, char **argv) {
     int64_t context = 0;
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
-        WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "the usual lengths", "Tokens of context to plan memory for."),
+        WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
         WEFT_END,
     };
     const weft_command command = {
@@ -405,8 +410,7 @@ int weft_cmd_inspect(int argc, char **argv) {
         .least = 1,
         .most = 1,
         .summary = "Says what a model folder holds, checks that its tensors fit its config, and plans its memory for one request "
-                   "at a time. "
-                   "Nothing is loaded.",
+                   "at a time. Nothing is loaded.",
         .options = options,
     };
     int code;

@@ -52,7 +52,8 @@ bool weft_cli_args(const weft_command *c, int *argc, char **argv, int *exit_code
 static void overview(void) {
     printf("weft %s: runs hybrid language models on this machine\n\nusage: weft COMMAND [options]\n\n", WEFT_VERSION);
     for (int i = 0; i < COMMANDS; i++) printf("  %-10s  %s\n", commands[i].name, commands[i].summary);
-    printf("  %-10s  %s\n\nweft --version prints the version.\n", "help", "this text; weft help COMMAND: its options");
+    printf("  %-10s  %s\n", "help", "this text; weft help COMMAND: its options");
+    printf("  %-10s  %s\n", "version", "the version, as --version");
 }
 
 static int run_command(int argc, char **argv) {
@@ -70,12 +71,12 @@ static int run_command(int argc, char **argv) {
 
 static int dispatch(int argc, char **argv) {
     const char *first = argc > 1 ? argv[1] : "help";
-    if (strcmp(first, "--version") == 0) {
+    if (strcmp(first, "--version") == 0 || strcmp(first, "version") == 0) {
         printf("weft %s\n", WEFT_VERSION);
         return WEFT_EXIT_OK;
     }
     if (strcmp(first, "help") == 0 || strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
-        if (argc > 2) {
+        if (argc > 2 && strcmp(argv[2], "help") != 0 && strcmp(argv[2], "version") != 0) {
             char help[] = "--help", *ask[] = {argv[2], help, NULL};
             return run_command(2, ask);
         }

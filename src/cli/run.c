@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -9,13 +10,14 @@
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/input.h"
+#include "format/model_dir.h"
 #include "weft.h"
 
 #define LARGEST_PROMPT ((size_t)64 << 20) /* bytes */
 
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
-    const char *isa, *drafts, *ids;
+    const char *isa, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
     bool raw, stats, precise, ignore_end;
@@ -25,20 +27,26 @@ typedef struct options {
 
 static volatile sig_atomic_t interrupted;
 
-/* The first Ctrl-C ends the answer, the second the program. */
 static void on_interrupt(int sig) {
+    (void)sig;
     interrupted = 1;
-    signal(sig, SIG_DFL);
 }
 
-/* ---- statistics
- * ------------------------------------------------------------------------------------------------------------------ */
+/* The first Ctrl-C ends the answer, the second the program. A write that waits for a slow reader goes on: no text is lost. */
+static void catch_interrupt(void) {
+    struct sigaction a = {.sa_handler = on_interrupt, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+}
+
+/* ---- statistics ---------------------------------------------------------------------------------------------------------- */
 
 static double rate(uint64_t n, uint64_t ns) {
     return ns ? (double)n * 1e9 / (double)ns : 0;
 }
 
-static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
+/* ended: why the answer did; NULL: it failed, or was interrupted. */
+static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, const char *ended) {
     weft_stats s;
     weft_info info;
     weft_engine_stats(g, &s);
@@ -51,7 +59,11 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
     /* The first token comes out of the last prompt pass. */
     fprintf(stderr, "answer    %llu tokens, %.1f tok/s", (unsigned long long)s.tokens,
             rate(s.tokens ? s.tokens - 1 : 0, decode_ns));
-    fprintf(stderr, " in %llu passes\n", (unsigned long long)s.passes);
+    fprintf(stderr, " in %llu passes", (unsigned long long)s.passes);
+    if (ended)
+        fprintf(stderr, ", ended: %s\n", ended);
+    else
+        fputs(interrupted ? ", interrupted\n" : "\n", stderr);
     if (!info.has_mtp && depth)
         fputs("drafts    none: this checkpoint has no MTP head\n", stderr);
     else if (s.drafted[0]) {
@@ -63,12 +75,11 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth) {
     }
 }
 
-/* ---- the answer
- * ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes what comes; false when nobody reads it any more. */
 static bool write_text(const weft_event *ev, const options *o, bool *line_open) {
-    if (o->ids) return true; /* the ids go to their file at the end */
+    if (o->ids_out) return true; /* the ids go to their file at the end */
     if (ev->n_text) {
         fwrite(ev->text, 1, ev->n_text, stdout);
         *line_open = ev->text[ev->n_text - 1] != '\n';
@@ -76,7 +87,7 @@ static bool write_text(const weft_event *ev, const options *o, bool *line_open) 
     return !ferror(stdout);
 }
 
-static weft_status generate(weft_engine *g, const options *o, weft_request *r, weft_error *e) {
+static weft_status generate(weft_engine *g, const options *o, weft_request *r, const char **ended, weft_error *e) {
     const weft_event *ev;
     size_t n;
     bool line_open = false;
@@ -84,24 +95,27 @@ static weft_status generate(weft_engine *g, const options *o, weft_request *r, w
     while (!interrupted && weft_run_step(g, &ev, &n)) {
         for (size_t i = 0; i < n; i++) {
             if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
-            if (ev[i].kind == WEFT_EVENT_END && ev[i].reason == WEFT_END_ERROR) {
+            if (ev[i].kind != WEFT_EVENT_END) continue;
+            if (ev[i].reason == WEFT_END_ERROR) {
                 *e = *ev[i].error;
                 s = e->code;
+            } else {
+                *ended = ev[i].reason == WEFT_END_LENGTH ? "length" : "end token";
             }
         }
         fflush(stdout);
     }
-    if (line_open) fputc('\n', stdout);
+    if (line_open && (!o->raw || isatty(STDOUT_FILENO))) fputc('\n', stdout); /* raw into a pipe: the model's own bytes */
     fflush(stdout);
-    if (s == WEFT_OK && o->ids) {
+    if (s == WEFT_OK && o->ids_out) {
         size_t n_ids;
         const int32_t *ids = weft_request_ids(r, &n_ids);
-        s = weft_cli_write_ids(o->ids, ids, n_ids, e);
+        s = weft_cli_write_ids(o->ids_out, ids, n_ids, e);
     }
     return s;
 }
 
-static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, weft_error *e) {
+static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, const char **ended, weft_error *e) {
     weft_cli_ids drafts = {0};
     int32_t *prompt = NULL;
     size_t n_prompt = 0;
@@ -126,7 +140,7 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
                                .drafts = o->drafts ? drafts.v : NULL,
                                .n_drafts = drafts.n};
         s = weft_submit(g, &d, &r, e);
-        if (s == WEFT_OK) s = generate(g, o, r, e);
+        if (s == WEFT_OK) s = generate(g, o, r, ended, e);
         weft_request_close(r);
     }
     weft_ids_free(prompt);
@@ -134,8 +148,24 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
     return s;
 }
 
+/* A model is asked something: a chat's turn of blanks alone, or no byte at all, would be answered with noise. */
+static bool is_empty(const options *o, const char *text, size_t n) {
+    return o->raw ? n == 0 : strspn(text, " \t\r\n") == n;
+}
+
+/* Beyond the length it was trained for a model's answers get worse, which nothing else would tell. */
+static void warn_of_context(const options *o) {
+    weft_model_dir dir;
+    if (!o->context || weft_model_dir_open(&dir, o->model, NULL) != WEFT_OK) return;
+    if (o->context > dir.config.max_position)
+        fprintf(stderr, "weft: this model was trained for %d tokens, a context of %lld is beyond it\n", dir.config.max_position,
+                (long long)o->context);
+    weft_model_dir_close(&dir);
+}
+
 static int open_and_run(const options *o) {
     weft_error e = {0};
+    const char *ended = NULL;
     weft_str text = {0};
     weft_engine *g = NULL;
     weft_config config = {.model = o->model,
@@ -147,13 +177,16 @@ static int open_and_run(const options *o) {
                           .max_depth = (int)o->depth};
     weft_status s = o->prompt ? WEFT_OK : weft_cli_read_stdin(&text, LARGEST_PROMPT, "the prompt", &e);
     const char *prompt = o->prompt ? o->prompt : weft_str_z(&text);
+    size_t n = o->prompt ? strlen(o->prompt) : text.n;
+    if (s == WEFT_OK && is_empty(o, prompt, n)) s = weft_fail(&e, WEFT_EINVAL, "the prompt is empty");
     uint64_t start = weft_now_ns();
     if (s == WEFT_OK) s = weft_engine_open(&g, &config, &e);
     uint64_t load_ns = weft_now_ns() - start;
     if (s == WEFT_OK) {
-        signal(SIGINT, on_interrupt);
-        s = run(g, o, prompt, o->prompt ? strlen(o->prompt) : text.n, &e);
-        if (o->stats || interrupted) print_stats(g, load_ns, o->depth);
+        warn_of_context(o);
+        catch_interrupt();
+        s = run(g, o, prompt, n, &ended, &e);
+        if (o->stats || interrupted) print_stats(g, load_ns, o->depth, ended);
     }
     weft_engine_close(g);
     weft_str_free(&text);
@@ -161,24 +194,25 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .depth = 3};
+    options o = {.max_tokens = 512, .depth = WEFT_CLI_DEPTH};
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
         WEFT_INTEGER("max-tokens", "N", &o.max_tokens, 1, 1 << 24, NULL, "The answer's length at most."),
         WEFT_NUMBER("temperature", "T", &o.temperature, 0, 100, NULL, "0: the likeliest token each time. Higher: more variety."),
         WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, NULL, "The same seed and temperature give the same answer, every time."),
-        WEFT_FLAG("stats", &o.stats, "Speed and accepted drafts, on standard error."),
+        WEFT_FLAG("stats", &o.stats, "Speed, accepted drafts and why the answer ended, on standard error."),
         WEFT_HEADING("Speed (none of these changes the answer)"),
         WEFT_INTEGER("depth", "D", &o.depth, 0, WEFT_MAX_DEPTH, NULL, "Tokens that the model's MTP head drafts ahead."),
-        WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "all processors", "Worker threads."),
-        WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "256", "Prompt rows in a step."),
+        WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
+        WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),
-        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "the model's, at most 8192",
+        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "0: the model's, at most 8192",
                      "Tokens that prompt and answer may take together."),
         WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
         WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
         WEFT_HEADING("Testing"),
-        WEFT_TEXT("ids", "FILE", &o.ids, NULL, NULL, "Write the ids of prompt and answer to FILE instead of printing text."),
+        WEFT_TEXT("ids-out", "FILE", &o.ids_out, NULL, NULL,
+                  "Write the ids of prompt and answer to FILE instead of printing text."),
         WEFT_TEXT("drafts", "FILE", &o.drafts, NULL, NULL,
                   "Take drafts from FILE (ids; the i-th for the i-th token) instead of the MTP head."),
         WEFT_FLAG("ignore-end", &o.ignore_end, "Go on after an end token."),
@@ -190,14 +224,21 @@ int weft_cmd_run(int argc, char **argv) {
         .least = 0,
         .most = 2,
         .summary = "Answers a prompt. MODEL is a Hugging Face model folder; without one the bundled model answers. Without PROMPT "
-                   "it is read "
-                   "from standard input. Ctrl-C ends the answer and prints the statistics.",
+                   "it is read from standard input. A single argument is MODEL if it is a folder, begins with /, ./ or ../, or "
+                   "names a model's file (*.json, *.safetensors, *.gguf); any other is PROMPT. Ctrl-C ends the answer "
+                   "and prints the statistics.",
         .options = table,
+        .notes = "Examples:\n"
+                 "  weft run \"Write a Python function that reverses a string.\"\n"
+                 "  weft run ./my-model \"Why is the sky blue?\" --stats\n"
+                 "  git diff | weft run ./my-model --max-tokens 200\n",
     };
     int code;
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
     if (argc == 2 || (argc == 1 && weft_cli_is_model(argv[0]))) o.model = argv[0];
     if (argc == 2 || (argc == 1 && !o.model)) o.prompt = argv[argc - 1];
+    if (o.prompt && !o.model && weft_cli_resembles_model(o.prompt))
+        fprintf(stderr, "weft: '%s' is no folder here, so it is taken as the prompt\n", o.prompt);
     if (!o.model) o.model = weft_cli_bundled_model();
     if (!o.model) return weft_cli_fail("the bundled model was not found; name a model folder: weft run MODEL PROMPT");
     return open_and_run(&o);

@@ -172,8 +172,7 @@ int weft_cmd_tokenize(int argc, char **argv) {
         WEFT_FLAG("json", &o.json, "Print a JSON array of objects with id, text and special."),
         WEFT_FLAG("decode", &o.decode,
                   "The other way: INPUT is a list of ids, or the name of a file with one (numbers, or a safetensors file with "
-                  "'input_ids'), "
-                  "and their text is printed, byte for byte."),
+                  "'input_ids'), and their text is printed, byte for byte."),
         WEFT_FLAG("no-special", &o.plain,
                   "Take special tokens such as <|im_end|> in the text as ordinary characters; with --decode, leave them out."),
         WEFT_FLAG("chat", &o.chat, "Put the text into a user's turn of a chat, as weft run does."),

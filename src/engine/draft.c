@@ -35,16 +35,19 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);
     weft_model_logits(g->model, WEFT_HEAD_MTP, g->rows, n);
-    for (int i = 0; i < n; i++) {
+    weft_status s = WEFT_OK;
+    for (int i = 0; i < n && s == WEFT_OK; i++) {
         weft_request *r = g->drafting[i];
-        WEFT_TRY(weft_read(g->dev, weft_model_logits_buf(g->model), i, g->logits, e));
+        s = weft_read(g->dev, weft_model_logits_buf(g->model), i, g->logits, e);
         uint32_t index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)depth;
         int32_t id = weft_sample(&r->sampler, g->logits, g->info.vocab, g->allowed, index);
         r->draft[depth] = id < 0 ? 0 : id; /* a head that gives NaN drafts badly, no more */
         r->n_draft = depth + 1;
+        r->stats.draft_steps++;
     }
     g->stats.draft_steps++;
-    return weft_end(g->dev, e);
+    weft_status ended = weft_end(g->dev, e);
+    return s == WEFT_OK ? ended : s;
 }
 
 weft_status weft_draft(weft_engine *g, weft_error *e) {

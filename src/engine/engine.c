@@ -17,7 +17,7 @@
 #define DEFAULT_DEPTH 4
 #define MAX_REQUESTS 256
 #define MAX_CHUNK 65536
-#define MAX_CONTEXT (1 << 24)
+#define MAX_CONTEXT (1 << 22) /* rotations are exact up to there */
 
 /* ---- planning
  * --------------------------------------------------------------------------------------------------------------------- */
@@ -74,6 +74,7 @@ weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, wef
     weft_model_dir dir;
     weft_config c;
     weft_plan p;
+    if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
     WEFT_TRY(weft_model_dir_open(&dir, config->model, e));
     weft_status s = settle(config, &dir, &c, &p, e);
     if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, memory, e);
@@ -161,6 +162,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
 }
 
 weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
+    if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
     weft_engine *g = weft_calloc(1, sizeof *g);
     if (!g) return weft_fail_oom(e, "the engine");
     weft_fpu mode = weft_fpu_enter();
@@ -206,11 +208,17 @@ void weft_engine_stats(const weft_engine *g, weft_stats *stats) {
 /* ---- text
  * -------------------------------------------------------------------------------------------------------------------------- */
 
-static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, int32_t **ids, size_t *n_ids,
-                          weft_error *e) {
-    if (!g->tokenizer) return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: only ids can be given", g->dir.path);
+/* prefix: the tokens that the file wants before a plain text come first. */
+static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, bool prefix, int32_t **ids,
+                          size_t *n_ids, weft_error *e) {
+    if (!g->tokenizer) return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: text cannot be read or written", g->dir.path);
     weft_ids out = {0};
-    weft_status s = weft_tokenizer_encode(g->tokenizer, parts, n_parts, &out, e);
+    size_t n = 0;
+    const int32_t *before = weft_tokenizer_prefix(g->tokenizer, &n);
+    weft_status s = WEFT_OK;
+    for (size_t i = 0; prefix && i < n && s == WEFT_OK; i++)
+        if (!weft_vec_push(&out, before[i])) s = weft_fail_oom(e, "a prompt");
+    if (s == WEFT_OK) s = weft_tokenizer_encode(g->tokenizer, parts, n_parts, &out, e);
     if (s != WEFT_OK) {
         weft_vec_free(&out);
         return s;
@@ -222,7 +230,7 @@ static weft_status encode(const weft_engine *g, const weft_text_part *parts, siz
 
 weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
                         weft_error *e) {
-    return encode(g, &(weft_text_part){.text = text, .n = n, .special = special}, 1, ids, n_ids, e);
+    return encode(g, &(weft_text_part){.text = text, .n = n, .special = special}, 1, special, ids, n_ids, e);
 }
 
 weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e) {
@@ -234,7 +242,7 @@ weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, i
             "%s: its tokenizer has no <|im_start|> and <|im_end|>: it is no ChatML model; only a raw prompt can be given (--raw)",
             g->dir.path);
     weft_status s = weft_chatml_turns(&parts, NULL, 0, user, n, e);
-    if (s == WEFT_OK) s = encode(g, parts.v, parts.n, ids, n_ids, e);
+    if (s == WEFT_OK) s = encode(g, parts.v, parts.n, false, ids, n_ids, e);
     weft_vec_free(&parts);
     return s;
 }
@@ -247,7 +255,7 @@ void weft_ids_free(int32_t *ids) {
  * ----------------------------------------------------------------------------------------------------------------------- */
 
 static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
-    if (!d->n_prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
+    if (!d->n_prompt || !d->prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
     if (d->max_tokens < 1) return weft_fail(e, WEFT_EINVAL, "max_tokens is %d; at least 1 is needed", d->max_tokens);
     if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)
         return weft_fail(e, WEFT_EINVAL, "a prompt of %zu tokens and max_tokens %d are over the context of %d", d->n_prompt,

@@ -55,7 +55,6 @@ struct weft_engine {
     weft_dev *dev;
     weft_model *model;
     weft_info info;
-    weft_dev_memory memory;
     bool *allowed; /* [vocab]: ids that exist */
 
     weft_index_pool pages, slots;

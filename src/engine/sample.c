@@ -16,10 +16,9 @@ int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const boo
         if (!finite(logits[id])) return -1;
         double x = logits[id];
         if (s->temperature > 0) {
-            x /= s->temperature;
             uint64_t bits = weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)id);
-            if (best >= 0 && x + weft_gumbel_bound(bits) < score) continue; /* cannot win: no logarithms */
-            x += weft_gumbel_of(bits);
+            if (best >= 0 && x + s->temperature * weft_gumbel_bound(bits) < score) continue; /* cannot win: no logarithms */
+            x += s->temperature * weft_gumbel_of(bits);
         }
         if (best < 0 || x > score) {
             best = id;

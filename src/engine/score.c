@@ -18,13 +18,18 @@ static weft_status emit(scoring *s, int pos, int from, int n, weft_error *e) {
     float *trunk = s->mtp_logits + g->info.vocab; /* [n, vocab], read before the buffer serves the MTP head */
     for (int i = 0; i < n; i++) g->rows[i] = from + i;
     weft_model_logits(g->model, WEFT_HEAD_TRUNK, g->rows, n);
-    for (int i = 0; i < n; i++) WEFT_TRY(weft_read(g->dev, logits, i, trunk + (size_t)i * (size_t)g->info.vocab, e));
+    for (int i = 0; i < n; i++) {
+        float *row = trunk + (size_t)i * (size_t)g->info.vocab;
+        WEFT_TRY(weft_read(g->dev, logits, i, row, e));
+        if (weft_first_nonfinite(WEFT_F32, row, (size_t)g->info.vocab) < (size_t)g->info.vocab)
+            return weft_fail(e, WEFT_ENUMERIC, "the model's logits at position %d are not finite", pos + from + i);
+    }
     if (g->info.has_mtp) weft_model_logits(g->model, WEFT_HEAD_MTP, g->rows, n);
     for (int i = 0; i < n; i++) {
         bool mtp = g->info.has_mtp && pos + from + i > 0;
         if (mtp) WEFT_TRY(weft_read(g->dev, logits, i, s->mtp_logits, e));
-        WEFT_TRY(
-            s->row(s->ctx, (size_t)(pos + from + i), trunk + (size_t)i * (size_t)g->info.vocab, mtp ? s->mtp_logits : NULL, e));
+        const float *row = trunk + (size_t)i * (size_t)g->info.vocab;
+        WEFT_TRY(s->row(s->ctx, (size_t)pos + (size_t)from + (size_t)i, row, mtp ? s->mtp_logits : NULL, e));
     }
     return WEFT_OK;
 }

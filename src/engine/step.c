@@ -18,15 +18,14 @@ static bool is_end(const weft_engine *g, int32_t id) {
 
 /* ---- events -------------------------------------------------------------------------------------------------------------- */
 
-static void add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
+/* The text that the event completes is appended to the request's. On failure the event stands, without text. */
+static weft_status add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
     weft_engine *g = r->engine;
     size_t from = r->text.n;
-    if (g->tokenizer) { /* short of memory for text, the ids still go out */
-        if (kind == WEFT_EVENT_TOKEN)
-            (void)weft_decoder_add(&r->decoder, g->tokenizer, token, &r->text, NULL);
-        else
-            (void)weft_decoder_end(&r->decoder, &r->text, NULL);
-    }
+    weft_status s = WEFT_OK;
+    if (g->tokenizer)
+        s = kind == WEFT_EVENT_TOKEN ? weft_decoder_add(&r->decoder, g->tokenizer, token, &r->text, &r->error)
+                                     : weft_decoder_end(&r->decoder, &r->text, &r->error);
     g->event_text[g->n_events] = from;
     g->events[g->n_events++] = (weft_event){.request = r,
                                             .kind = kind,
@@ -34,11 +33,12 @@ static void add_event(weft_request *r, weft_event_kind kind, int32_t token, weft
                                             .n_text = r->text.n - from,
                                             .reason = reason,
                                             .error = reason == WEFT_END_ERROR && kind == WEFT_EVENT_END ? &r->error : NULL};
+    return s;
 }
 
 static void end(weft_request *r, weft_end_reason reason) {
     r->phase = WEFT_ENDED;
-    add_event(r, WEFT_EVENT_END, -1, reason);
+    (void)add_event(r, WEFT_EVENT_END, -1, reason); /* at worst without the mark of an incomplete character */
 }
 
 /* ---- the batch ----------------------------------------------------------------------------------------------------------- */
@@ -107,7 +107,10 @@ static void absorb(weft_request *r, int *logit) {
         r->ids.v[r->ids.n++] = id; /* room was made at the start */
         g->stats.tokens++;
         r->stats.tokens++;
-        add_event(r, WEFT_EVENT_TOKEN, id, WEFT_END_STOP);
+        if (add_event(r, WEFT_EVENT_TOKEN, id, WEFT_END_STOP) != WEFT_OK) { /* ids and text must not part ways in silence */
+            end(r, WEFT_END_ERROR);
+            return;
+        }
         bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
         if (agreed) {
             g->stats.accepted[i]++;

@@ -48,6 +48,8 @@ static weft_status find_folder(char **folder, const char *path, weft_error *e) {
     if (yes)
         return weft_fail(e, WEFT_EINVAL, "%s is a folder of the Hugging Face cache; give one of the folders under its snapshots/",
                          *folder);
+    if (is_file)
+        return weft_fail(e, WEFT_EINVAL, "%s is not a model: no config.json beside it; expected a Hugging Face model folder", path);
     return weft_fail(e, WEFT_EINVAL, "%s is not a model folder: no config.json in it; expected a Hugging Face model folder",
                      *folder);
 }

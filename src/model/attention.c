@@ -1,12 +1,16 @@
 /* attention.c: grouped-query attention with norms on q and k, partial rotation and a sigmoid gate on the output. */
-#include <math.h>
-
+#include "base/num.h"
 #include "model/blocks.h"
 
 weft_coef *weft_rope_frequencies(weft_loader *l) {
-    float freq[1024];
     int n = l->config->rotary_dim / 2;
-    for (int j = 0; j < n && j < 1024; j++) freq[j] = (float)(1.0 / pow(l->config->rope_theta, 2.0 * j / l->config->rotary_dim));
+    double step = weft_ln(l->config->rope_theta) / n;
+    float *freq = weft_arena_get(&l->arena, (size_t)n, sizeof *freq);
+    if (!freq) {
+        weft_loader_oom(l, "the rotation's frequencies");
+        return NULL;
+    }
+    for (int j = 0; j < n; j++) freq[j] = (float)weft_exp(-step * j);
     return weft_load_coef(l, freq, n);
 }
 
@@ -28,9 +32,9 @@ void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const ch
                              .n_heads = c->n_heads,
                              .n_kv_heads = c->n_kv_heads,
                              .head_dim = c->head_dim,
-                             .scale = 1.0f / sqrtf((float)c->head_dim),
+                             .scale = 1.0f / __builtin_sqrtf((float)c->head_dim),
                              .first_key = first_key};
-    if (a->op.layer < 0) weft_loader_fail(l, weft_fail_oom(l->e, path));
+    if (a->op.layer < 0) weft_loader_oom(l, path);
 }
 
 void weft_gated_attention_run(const weft_gated_attention *a, weft_dev *dev, const weft_scratch *s) {

@@ -20,7 +20,7 @@ typedef struct weft_scratch {
 /* Makes the buffers that the configuration asks for. */
 void weft_scratch_make(weft_scratch *s, weft_loader *l);
 
-/* ---- attention with a sigmoid output gate (models.md 2.c.1) -------------------------------------------------------------- */
+/* ---- attention with a sigmoid output gate -------------------------------------------------------------- */
 typedef struct weft_gated_attention {
     weft_mat *q, *gate, *k, *v, *o;
     weft_coef *q_gain, *k_gain, *freq;
@@ -49,11 +49,13 @@ void weft_delta_net_run(const weft_delta_net *g, weft_dev *dev, const weft_scrat
 
 /* ---- feed-forward: SwiGLU, or a mixture of experts with a gated shared expert -------------------------------------------- */
 typedef struct weft_feed_forward {
-    weft_mat *gate, *up, *down;                                      /* dense, or the shared expert (NULL: none) */
+    weft_mat *gate, *up, *down;  /* dense, or the shared expert */
+    weft_buf *own_gate, *own_up; /* of a dense MTP layer in a mixture model, whose width no other layer has; else NULL */
     weft_mat *router, *experts_gate_up, *experts_down, *shared_gate; /* router NULL: dense */
     bool renormalise;
 } weft_feed_forward;
-void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *path);
+/* mtp: of the MTP layer, which may be dense in a mixture model; its width is that of its tensors. */
+void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *path, bool mtp);
 /* delta = ffn(h). */
 void weft_feed_forward_run(const weft_feed_forward *f, weft_dev *dev, const weft_scratch *s);
 

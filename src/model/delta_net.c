@@ -1,6 +1,5 @@
 /* delta_net.c: the Gated DeltaNet block around its operator: projections in, norm gated by z, projection out. */
-#include <math.h>
-
+#include "base/num.h"
 #include "model/blocks.h"
 
 /* [channels, 1, taps], or [channels, taps, 1] in converted checkpoints, -> [taps, channels]. */
@@ -10,7 +9,7 @@ static weft_coef *load_conv(weft_loader *l, const char *path, int channels, int 
     const float *w = weft_load_floats(l, weft_loader_path(l, path, ".weight"), 3, shape);
     float *t = weft_arena_get(&l->arena, (size_t)channels * (size_t)taps, sizeof *t);
     if (!w || !t) {
-        if (w) weft_loader_fail(l, weft_fail_oom(l->e, path));
+        if (w) weft_loader_oom(l, path);
         return NULL;
     }
     for (int c = 0; c < channels; c++)
@@ -20,7 +19,7 @@ static weft_coef *load_conv(weft_loader *l, const char *path, int channels, int 
 
 static weft_coef *load_decay(weft_loader *l, const char *name, int heads) {
     float *a = weft_load_floats(l, name, 1, &(int64_t){heads});
-    for (int i = 0; a && i < heads; i++) a[i] = (float)-exp((double)a[i]);
+    for (int i = 0; a && i < heads; i++) a[i] = (float)-weft_exp((double)a[i]);
     return a ? weft_load_coef(l, a, heads) : NULL;
 }
 
@@ -45,7 +44,7 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
                        .conv = load_conv(l, weft_loader_path(l, path, ".conv1d"), channels, shape.conv_kernel),
                        .decay = load_decay(l, weft_loader_path(l, path, ".A_log"), shape.n_v_heads),
                        .dt_bias = dt ? weft_load_coef(l, dt, shape.n_v_heads) : NULL};
-    if (g->op.layer < 0) weft_loader_fail(l, weft_fail_oom(l->e, path));
+    if (g->op.layer < 0) weft_loader_oom(l, path);
 }
 
 void weft_delta_net_run(const weft_delta_net *g, weft_dev *dev, const weft_scratch *s) {

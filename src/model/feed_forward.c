@@ -9,12 +9,16 @@ static void load_dense(weft_feed_forward *f, weft_loader *l, const char *path, i
     f->down = weft_load_mat(l, weft_loader_path(l, path, ".down_proj"), hidden, inner);
 }
 
-void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *path) {
+void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *path, bool mtp) {
     const weft_model_config *c = l->config;
     int64_t hidden = c->hidden_size;
-    int dense = weft_loader_rows(l, weft_loader_path(l, path, ".gate_proj"));
+    int dense = mtp ? weft_loader_rows(l, weft_loader_path(l, path, ".gate_proj")) : 0;
     if (!c->moe || dense) {
         load_dense(f, l, path, c->moe ? dense : c->intermediate_size);
+        if (!c->moe) return;
+        f->own_gate = weft_buf_make(l->dev, "feed-forward", 0, dense);
+        f->own_up = weft_buf_make(l->dev, "feed-forward", 0, dense);
+        if (!f->own_gate || !f->own_up) weft_loader_oom(l, path);
         return;
     }
     f->renormalise = c->norm_topk;
@@ -22,15 +26,15 @@ void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *pa
     f->experts_gate_up = weft_load_gate_up(l, path, c->n_experts, c->moe_intermediate, hidden);
     f->experts_down = weft_load_down(l, path, c->n_experts, hidden, c->moe_intermediate);
     weft_moe_layer(l->dev, c->n_experts, c->top_k, c->moe_intermediate, c->hidden_size);
-    if (!c->shared_intermediate) return;
     load_dense(f, l, weft_loader_path(l, path, ".shared_expert"), c->shared_intermediate);
     f->shared_gate = weft_load_mat(l, weft_loader_path(l, path, ".shared_expert_gate"), 1, hidden);
 }
 
 static void run_dense(const weft_feed_forward *f, weft_dev *dev, const weft_scratch *s, weft_buf *y) {
-    weft_linear(dev, (weft_buf *[]){s->mlp_gate, s->mlp_up}, (const weft_mat *[]){f->gate, f->up}, 2, s->h);
-    weft_glu(dev, s->mlp_gate, s->mlp_gate, s->mlp_up);
-    weft_linear(dev, (weft_buf *[]){y}, (const weft_mat *[]){f->down}, 1, s->mlp_gate);
+    weft_buf *gate = f->own_gate ? f->own_gate : s->mlp_gate, *up = f->own_up ? f->own_up : s->mlp_up;
+    weft_linear(dev, (weft_buf *[]){gate, up}, (const weft_mat *[]){f->gate, f->up}, 2, s->h);
+    weft_glu(dev, gate, gate, up);
+    weft_linear(dev, (weft_buf *[]){y}, (const weft_mat *[]){f->down}, 1, gate);
 }
 
 void weft_feed_forward_run(const weft_feed_forward *f, weft_dev *dev, const weft_scratch *s) {

@@ -13,8 +13,8 @@ void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, 
 void weft_loader_close(weft_loader *l) {
     weft_arena_free(&l->arena);
 }
-void weft_loader_fail(weft_loader *l, weft_status s) {
-    if (l->status == WEFT_OK) l->status = s;
+void weft_loader_oom(weft_loader *l, const char *what) {
+    if (l->status == WEFT_OK) l->status = weft_fail_oom(l->e, what);
 }
 
 const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt, ...) {
@@ -26,7 +26,7 @@ const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt
     size_t front = strlen(prefix);
     char *path = n < 0 || (size_t)n >= sizeof text ? NULL : weft_arena_get(&l->arena, front + (size_t)n + 1, 1);
     if (!path) {
-        if (l->status == WEFT_OK) l->status = weft_fail_oom(l->e, "a tensor's name");
+        weft_loader_oom(l, "a tensor's name");
         return "";
     }
     memcpy(path, prefix, front);
@@ -66,7 +66,7 @@ static source *new_source(weft_loader *l, int64_t n_parts, int64_t part_rows, in
     source *s = weft_arena_get(&l->arena, 1, sizeof *s);
     weft_weight *parts = weft_arena_get(&l->arena, (size_t)(n_parts * copies), sizeof *parts);
     if (!s || !parts) {
-        weft_loader_fail(l, weft_fail_oom(l->e, "a weight's description"));
+        weft_loader_oom(l, "a weight's description");
         return NULL;
     }
     *s = (source){.parts = parts,
@@ -175,7 +175,7 @@ weft_coef *weft_load_gain_or_ones(weft_loader *l, const char *path, int64_t n, b
     if (weft_loader_has(l, weft_loader_path(l, path, ".weight"))) return weft_load_gain(l, path, n, shift);
     float *v = weft_arena_get(&l->arena, (size_t)n, sizeof *v);
     if (!v) {
-        weft_loader_fail(l, weft_fail_oom(l->e, path));
+        weft_loader_oom(l, path);
         return NULL;
     }
     for (int64_t i = 0; i < n; i++) v[i] = 1.0f;

@@ -21,8 +21,8 @@ typedef struct weft_loader {
 
 void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, weft_error *e);
 void weft_loader_close(weft_loader *l);
-/* Keeps the first failure. */
-void weft_loader_fail(weft_loader *l, weft_status s);
+/* Memory ran out for `what`; an earlier failure stays. */
+void weft_loader_oom(weft_loader *l, const char *what);
 
 /* prefix + printf, in the loader's arena. */
 const char *weft_loader_path(weft_loader *l, const char *prefix, const char *fmt, ...) WEFT_PRINTF(3, 4);

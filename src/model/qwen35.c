@@ -109,16 +109,16 @@ bool weft_model_has_mtp(const weft_model *m) {
 
 /* ---- loading ------------------------------------------------------------------------------------------------------------- */
 
-static void layer_load(layer *y, weft_loader *l, const char *path, bool attends, bool shift, weft_coef *freq, int first_key) {
+static void layer_load(layer *y, weft_loader *l, const char *path, bool attends, bool shift, weft_coef *freq, bool mtp) {
     int hidden = l->config->hidden_size;
     y->attends = attends;
     y->norm = weft_load_gain(l, weft_loader_path(l, path, ".input_layernorm"), hidden, shift);
     y->ffn_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_attention_layernorm"), hidden, shift);
     if (attends)
-        weft_gated_attention_load(&y->attention, l, weft_loader_path(l, path, ".self_attn"), shift, freq, first_key);
+        weft_gated_attention_load(&y->attention, l, weft_loader_path(l, path, ".self_attn"), shift, freq, mtp ? 1 : 0);
     else
         weft_delta_net_load(&y->delta_net, l, weft_loader_path(l, path, ".linear_attn"));
-    weft_feed_forward_load(&y->ffn, l, weft_loader_path(l, path, ".mlp"));
+    weft_feed_forward_load(&y->ffn, l, weft_loader_path(l, path, ".mlp"), mtp);
 }
 
 static void mtp_load(weft_model *m, weft_loader *l, weft_coef *freq) {
@@ -131,14 +131,13 @@ static void mtp_load(weft_model *m, weft_loader *l, weft_coef *freq) {
     h->final_norm = weft_load_gain_or_ones(l, weft_loader_path(l, path, "norm"), hidden, shift);
     h->fc = weft_load_mat(l, weft_loader_path(l, path, "fc"), hidden, 2 * (int64_t)hidden);
     h->head = l->dir->mtp_head ? weft_load_mat(l, l->dir->mtp_head, m->vocab, hidden) : m->head;
-    layer_load(&h->layer, l, weft_loader_path(l, path, "layers.0"), true, shift, freq, 1);
+    layer_load(&h->layer, l, weft_loader_path(l, path, "layers.0"), true, shift, freq, true);
     h->carry = weft_carry(l->dev, hidden);
     h->embedding = weft_buf_make(l->dev, "mtp", 0, hidden);
     h->hidden = weft_buf_make(l->dev, "mtp", 0, hidden);
     h->pair = weft_buf_make(l->dev, "mtp", 0, 2 * hidden);
     h->out = weft_buf_make(l->dev, NULL, 0, hidden);
-    if (h->carry < 0 || !h->embedding || !h->hidden || !h->pair || !h->out)
-        weft_loader_fail(l, weft_fail_oom(l->e, "the MTP head"));
+    if (h->carry < 0 || !h->embedding || !h->hidden || !h->pair || !h->out) weft_loader_oom(l, "the MTP head");
 }
 
 static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
@@ -153,7 +152,7 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     m->logits = weft_buf_make(l->dev, NULL, logit_rows, c->vocab_size);
     m->layers = weft_calloc((size_t)c->n_layers, sizeof *m->layers);
     if (!m->hidden || !m->logits || !m->layers) {
-        weft_loader_fail(l, weft_fail_oom(l->e, "the model"));
+        weft_loader_oom(l, "the model");
         return;
     }
     weft_scratch_make(&m->s, l);
@@ -161,7 +160,7 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     m->embed = weft_load_mat(l, weft_loader_path(l, trunk, "embed_tokens"), c->vocab_size, c->hidden_size);
     for (int i = 0; i < c->n_layers; i++)
         layer_load(&m->layers[i], l, weft_loader_path(l, trunk, "layers.%d", i), c->layer_kind[i] == WEFT_LAYER_ATTENTION, shift,
-                   freq, 0);
+                   freq, false);
     m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size, shift);
     m->head = l->dir->head ? weft_load_mat(l, l->dir->head, c->vocab_size, c->hidden_size) : m->embed;
     if (m->has_mtp) mtp_load(m, l, freq);

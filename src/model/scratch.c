@@ -5,8 +5,6 @@ void weft_scratch_make(weft_scratch *s, weft_loader *l) {
     const weft_model_config *c = l->config;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, values = c->gdn_v_heads * c->gdn_v_dim;
     int dense = c->moe ? c->shared_intermediate : c->intermediate_size;
-    int mtp_dense = l->dir->mtp ? weft_loader_rows(l, weft_loader_path(l, l->dir->mtp, "layers.0.mlp.gate_proj")) : 0;
-    if (c->moe && mtp_dense > dense) dense = mtp_dense;
     struct {
         weft_buf **buf;
         const char *phase;
@@ -35,6 +33,6 @@ void weft_scratch_make(weft_scratch *s, weft_loader *l) {
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].buf = all[i].cols ? weft_buf_make(l->dev, all[i].phase, 0, all[i].cols) : NULL;
-        if (all[i].cols && !*all[i].buf) weft_loader_fail(l, weft_fail_oom(l->e, "buffers"));
+        if (all[i].cols && !*all[i].buf) weft_loader_oom(l, "buffers");
     }
 }

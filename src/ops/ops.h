@@ -187,8 +187,8 @@ void weft_gdn_run(weft_dev *dev, weft_buf *y, const weft_buf *qkv, const weft_bu
 /* Softmax over the router's logits [rows, experts], the top_k largest (ties: lowest id) with their weights, renormalised to sum 1
  * where asked. ids hold whole numbers as floats. */
 void weft_route(weft_dev *dev, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise);
-/* y = sum over slots, ascending, of weight * down_e(silu(gate_e x) * up_e x). gate_up: [experts, 2 inner, cols], gate rows first.
- * An expert's weights are read once for all rows that chose it. */
+/* A row whose router gave NaN becomes NaN, and no other row. y = sum over slots, ascending, of weight * down_e(silu(gate_e x) *
+ * up_e x). gate_up: [experts, 2 inner, cols], gate rows first. An expert's weights are read once for all rows that chose it. */
 void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights,
                   const weft_mat *gate_up, const weft_mat *down);
 

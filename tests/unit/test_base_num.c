@@ -345,6 +345,17 @@ static void test_clock(void **state) {
     assert_true(a > 0 && b >= a);
 }
 
+static void test_exp(void **state) {
+    (void)state;
+    for (double x = -700; x < 700; x += 0.37) {
+        double want = exp(x), got = weft_exp(x);
+        assert_true(fabs(got - want) <= 5e-16 * want);
+    }
+    assert_true(weft_exp(0) == 1);
+    assert_true(weft_exp(-1e9) > 0 && weft_exp(-1e9) < 1e-300);
+    assert_true(weft_exp(1e9) > 1e300 && weft_exp(1e9) < INFINITY);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_integers),
@@ -360,6 +371,7 @@ int main(void) {
         cmocka_unit_test(test_gumbel_depends_on_every_argument),
         cmocka_unit_test(test_fpu_mode),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_exp),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,12 +320,14 @@ static void company_changes_nothing(void **state) {
         }
         const weft_event *ev;
         size_t n;
-        for (int step = 0, next = 0; next < N || weft_run_step(g, &ev, &n); step++) {
+        bool running = true;
+        for (int step = 0, next = 0; next < N || running; step++) {
             if (next < N && step % 5 == 0) {
                 r[next] = submit(g, &d[next]);
                 next++;
             }
-            if (weft_run_step(g, &ev, &n)) note_end(g, ev, n);
+            running = weft_run_step(g, &ev, &n);
+            note_end(g, ev, n);
         }
         weft_stats s;
         weft_engine_stats(g, &s);
@@ -469,7 +471,7 @@ static void sampling_draws_the_distribution(void **state) {
         int32_t best = -1;
         double score = 0;
         for (int i = 0; i < N; i++) {
-            double x = allowed[i] ? logits[i] / s.temperature + weft_gumbel(s.seed, 0, (uint32_t)d, (uint32_t)i) : 0;
+            double x = allowed[i] ? logits[i] + s.temperature * weft_gumbel(s.seed, 0, (uint32_t)d, (uint32_t)i) : 0;
             if (allowed[i] && (best < 0 || x > score)) best = i, score = x;
         }
         assert_int_equal(id, best);
@@ -495,6 +497,59 @@ static void infinite_logits_are_an_error(void **state) {
     }
     float fine[4] = {1, 2, 0, nan}; /* of an id that does not exist */
     assert_int_equal(weft_sample(&greedy, fine, 4, allowed, 0), 1);
+}
+
+/* An MTP head that gives NaN, in a mixture's router too, drafts badly and does no more: the answer is that of depth 0, and so is a
+ * batch mate's. */
+static void a_broken_head_only_drafts_badly(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    make_prompt(prompt, PROMPT, 13);
+    weft_request_desc d = {
+        .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .seed = 5, .ignore_end = true};
+    weft_engine *g = open_model(models[3], 2, 64, 2);
+    answer *base = ask(g, d, false);
+    weft_error e = {0};
+    /* The head reads its hidden rows from a carry: with NaN there, every row of it is NaN. */
+    for (int depth = 1; depth <= 3; depth += 2) {
+        answer *a = calloc(1, sizeof *a), *mate = calloc(1, sizeof *mate);
+        const weft_event *ev;
+        size_t n;
+        weft_request_desc plain = d;
+        d.depth = depth;
+        d.user = a;
+        plain.user = mate;
+        weft_request *r = submit(g, &d), *other = submit(g, &plain);
+        size_t bytes = weft_slot_bytes(g->dev), hidden = (size_t)g->dir.config.hidden_size;
+        float *slot = malloc(bytes);
+        while (weft_run_step(g, &ev, &n)) {
+            note_end(g, ev, n);
+            assert_int_equal(weft_slot_io(g->dev, r->slot, slot, true, &e), WEFT_OK);
+            for (size_t i = 0; i < hidden; i++) slot[bytes / sizeof *slot - hidden + i] = __builtin_nanf("");
+            assert_int_equal(weft_slot_io(g->dev, r->slot, slot, false, &e), WEFT_OK);
+        }
+        free(slot);
+        finish(r, a, false);
+        finish(other, mate, false);
+        assert_true(a->stats.drafted[0] > 0);
+        same_ids(base, a);
+        same_ids(base, mate);
+        drop(a);
+        drop(mate);
+    }
+    drop(base);
+    weft_engine_close(g);
+}
+
+/* A temperature so small that a logit divided by it is infinite must not fall to the lowest id. */
+static void tiny_temperatures(void **state) {
+    (void)state;
+    bool allowed[4] = {true, true, true, true};
+    const float logits[4] = {1, 30, 2, 29.5f};
+    for (double t = 1; t > 0; t *= 1e-9) {
+        int32_t id = weft_sample(&(weft_sampler){.temperature = t, .seed = 1}, logits, 4, allowed, 0);
+        if (t < 1e-3) assert_int_equal(id, 1);
+    }
 }
 
 /* ---- housekeeping
@@ -597,7 +652,8 @@ static void impossible_requests_are_refused(void **state) {
     weft_engine_close(g);
 }
 
-/* The n-th failed allocation, for every n, while opening and running: an error, no crash, no leak. */
+/* A failed allocation anywhere while opening and running (every one of the first forty, then ever fewer): an error, no crash, no
+ * leak. */
 static void out_of_memory_is_an_error(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
@@ -636,6 +692,8 @@ int main(void) {
         cmocka_unit_test(padded_ids_never_come),
         cmocka_unit_test(sampling_draws_the_distribution),
         cmocka_unit_test(infinite_logits_are_an_error),
+        cmocka_unit_test(a_broken_head_only_drafts_badly),
+        cmocka_unit_test(tiny_temperatures),
         cmocka_unit_test(no_allocation_while_generating),
         cmocka_unit_test(cancelled_requests_leave_no_trace),
         cmocka_unit_test(impossible_requests_are_refused),

@@ -16,10 +16,10 @@ static weft_status choose_kernels(weft_dev *d, const char *isa, weft_error *e) {
         bool here;
     } all[] = {
 #if defined(__x86_64__)
-        {&weft_kernels_v4, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                               __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                               __builtin_cpu_supports("avx512vl")},
-        {&weft_kernels_v3, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")},
+        {&weft_kernels_v4, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
+                               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+                               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
+        {&weft_kernels_v3, __builtin_cpu_supports("avx2")},
 #endif
         {&weft_kernels_base, true},
     };
@@ -321,7 +321,7 @@ void weft_begin(weft_dev *d, const weft_step *step) {
         if (!fault)
             for (int end = row + s->certain + s->speculative; row < end; row++) d->row_span[row] = i;
     }
-    i--;
+    if (i) i--;
     if (!fault && row != step->n_rows) fault = "the step has more rows than its spans";
     if (!fault) fault = slot_fault(d, &i);
     if (fault) d->status = weft_fail(&d->error, WEFT_EINVAL, "span %d of the step is impossible: %s", i, fault);
@@ -336,7 +336,10 @@ weft_status weft_end(weft_dev *d, weft_error *e) {
 /* ---- host access --------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_read(weft_dev *d, const weft_buf *b, int row, float *dst, weft_error *e) {
-    (void)d;
+    if (d->step && d->status != WEFT_OK) { /* what the buffer holds is of an earlier step */
+        if (e) *e = d->error;
+        return d->status;
+    }
     if (row < 0 || row >= b->rows) return weft_fail(e, WEFT_EINVAL, "row %d of a buffer of %d", row, b->rows);
     memcpy(dst, buf_row(b, row), (size_t)b->cols * sizeof *dst);
     return WEFT_OK;

@@ -182,8 +182,19 @@ static void clear_padding(const weft_dev *d, const weft_buf *x) {
         for (int r = 0; r < d->step->n_rows; r++) memset(buf_row(x, r) + x->cols, 0, (size_t)(x->ld - x->cols) * sizeof(float));
 }
 
+/* A weight of other sizes than its buffers would write beyond them. */
+static void misfit(weft_dev *d, const weft_mat *w, const weft_buf *y, const weft_buf *x) {
+    d->status = weft_fail(&d->error, WEFT_EINVAL, "a weight of %lld x %lld between buffers of %d and %d columns", (long long)w->n,
+                          (long long)w->k, x->cols, y->cols);
+}
+
 static void run_linear(const linear_job *j) {
     int n = 0;
+    for (int i = 0; i < j->n; i++)
+        if (j->w[i]->n != j->y[i]->cols || j->w[i]->k != j->x->cols) {
+            misfit(j->d, j->w[i], j->y[i], j->x);
+            return;
+        }
     clear_padding(j->d, j->x);
     for (int i = 0; i < j->n; i++) n += panels(j->w[i]);
     if (j->n_rows) run_panels(j->d, n, j->n_rows, linear_panel, j);
@@ -333,12 +344,11 @@ void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *i
     if (d->status != WEFT_OK) return;
     experts_job j = {d, y, x, weights, gate_up, down, ids->cols};
     int n = d->step->n_rows;
-    for (int r = 0; r < n; r++)
-        for (int s = 0; s < ids->cols; s++)
-            if (!(buf_row(weights, r)[s] >= 0)) { /* NaN logits chose no expert */
-                d->status = weft_fail(&d->error, WEFT_ENUMERIC, "the model produced NaN in an expert router");
-                return;
-            }
+    bool fits = gate_up->k == x->cols && down->k * 2 == gate_up->n && down->n == y->cols && down->experts == gate_up->experts;
+    if (!fits) {
+        misfit(d, gate_up, y, x);
+        return;
+    }
     clear_padding(d, x);
     int used = list_pairs(d, ids, (int)gate_up->experts), pairs = n * j.top_k;
     run_panels(d, used * panels(gate_up), pairs, gate_up_panel, &j);
