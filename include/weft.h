@@ -111,14 +111,14 @@ void weft_ids_free(int32_t *ids);
 typedef struct weft_request_desc {
     const int32_t *prompt; /* at least one id; copied */
     size_t n_prompt;
-    int max_tokens;        /* >= 1 */
-    double temperature;    /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
+    int max_tokens;     /* >= 1 */
+    double temperature; /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
     uint64_t seed;
     int depth;             /* tokens that the MTP head drafts ahead, 0..max_depth; ignored where the checkpoint has no head */
     bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
-    const int32_t *drafts; /* NULL, or where drafts come from instead of the head: drafts[i] for the i-th generated token (tests); */
-    size_t n_drafts;       /* copied */
-    void *user;            /* the caller's own */
+    const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; copied; or NULL */
+    size_t n_drafts;
+    void *user; /* the caller's own */
 } weft_request_desc;
 
 /* WEFT_EBUSY when no place is free: a request keeps its place until it is closed, ended or not. WEFT_EINVAL when prompt and
@@ -157,7 +157,8 @@ typedef struct weft_stats {
     uint64_t passes;        /* trunk calls (of a request: in which it had rows) */
     uint64_t rows;          /* rows in them, speculative ones included */
     uint64_t draft_steps;   /* calls of the MTP head to draft */
-    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* drafts at each depth: verified, and found right */
+    /* Drafts at each depth: verified, and found right. */
+    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH];
     /* The engine's alone, in nanoseconds: passes that carried prompt rows; other passes; drafting. */
     uint64_t prefill_ns, decode_ns, draft_ns;
 } weft_stats;
@@ -166,9 +167,9 @@ void weft_request_stats(const weft_request *request, weft_stats *stats);
 
 /* Teacher-forced scoring: logits for every position of ids, and, with an MTP head, the head's first draft step for every pair.
  * row(ctx, position, logits, mtp_logits): logits[vocab] predict position + 1; mtp_logits is NULL at position 0 and without a head,
- * and predicts position + 1 from the hidden row before and the token at `position`. A row() that fails ends the scoring; it must not
- * call the engine, and runs with denormals flushed. Takes a request's place (WEFT_EBUSY) and n + 1 tokens of context. WEFT_ENUMERIC
- * when a logit of the trunk is NaN or infinite. */
+ * and predicts position + 1 from the hidden row before and the token at `position`. A row() that fails ends the scoring; it must
+ * not call the engine, and runs with denormals flushed. Takes a request's place (WEFT_EBUSY) and n + 1 tokens of context.
+ * WEFT_ENUMERIC when a logit of the trunk is NaN or infinite. */
 typedef weft_status (*weft_score_row)(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e);
 weft_status weft_score(weft_engine *engine, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
 

@@ -582,8 +582,8 @@ def memory():
     path.config["max_position_embeddings"] = 1 << 30
     path = path.save(suite.fresh("model"))
     harness.write_bytes(os.path.join(path, "tokenizer.json"), json.dumps(harness.tiny_tokenizer()).encode())
-    refuses("a context of 16 million tokens", ["16777216"], "run", path, "hello", "--context", 1 << 24)
-    refuses("a chunk of 65536 rows, a context of 16 million", [], "run", path, "hello", "--context", 1 << 24, "--chunk", 65536)
+    refuses("a context of 4 million tokens", [" GB"], "run", path, "hello", "--context", 1 << 22)
+    refuses("a chunk of 65536 rows, a context of 4 million", [], "run", path, "hello", "--context", 1 << 22, "--chunk", 65536)
     if suite.sanitized or not sys.platform.startswith("linux"):
         suite.skip("little memory", "the limit is of no use here")
         return

@@ -11,7 +11,7 @@
 #include "format/weight.h"
 #include "weft.h"
 
-enum { FORMATS = 24, CONTEXTS = 6, MAX_CONTEXT = 1 << 24 };
+enum { FORMATS = 24, CONTEXTS = 6, MAX_CONTEXT = 1 << 22 };
 
 /* What of the network a weight belongs to. */
 typedef enum part { EMBEDDING, HEAD, ATTENTION, DELTA_NET, FEED_FORWARD, EXPERTS, SHARED_EXPERT, ROUTER, MTP, PARTS } part;

@@ -206,7 +206,7 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),
-        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 24, "0: the model's, at most 8192",
+        WEFT_INTEGER("context", "N", &o.context, 0, 1 << 22, "0: the model's, at most 8192",
                      "Tokens that prompt and answer may take together."),
         WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
         WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),

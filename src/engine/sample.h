@@ -1,9 +1,9 @@
 /* sample.h: from logits to a token.
  *
  * Greedy: the arg-max. With a temperature: the arg-max of logit / T + G(seed, choice, index, id), G standard Gumbel noise, which
- * draws from softmax(logit / T) (the Gumbel-max trick); computed as logit + T G, which no small T can overflow. A draft is drawn with the same G on the drafter's own logits, so that the
- * two agree as often as the distributions allow without a second random number: the emitted token is always the target's own
- * arg-max. */
+ * draws from softmax(logit / T) (the Gumbel-max trick); computed as logit + T G, which no small T can overflow. A draft is drawn
+ * with the same G on the drafter's own logits, so that the two agree as often as the distributions allow without a second random
+ * number: the emitted token is always the target's own arg-max. */
 #ifndef WEFT_ENGINE_SAMPLE_H
 #define WEFT_ENGINE_SAMPLE_H
 
