@@ -5,6 +5,7 @@
 #   make test        everything that runs without a download
 #   make asan tsan   the same under the address and the thread sanitizer (build-asan, build-tsan)
 #   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the seed corpora reach in the parsers, then all tests
+#   make bench-peer  beside llama.cpp, which npm fetches; PEER_FLAGS="--quick --models 2b-4" and more: bench/peer/run.py --help
 #   make lint format bench test-real install uninstall clean
 #
 # BUILD=dir keeps another build apart; CC, CPPFLAGS, CFLAGS, LDFLAGS, PREFIX and DESTDIR have their usual meaning. Other flags or
@@ -33,25 +34,27 @@ LIBS     = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lm -pthread
 VERSION := $(shell sed -n 's/^#define WEFT_VERSION "\(.*\)"/\1/p' include/weft.h)
 MAJOR   := $(firstword $(subst ., ,$(VERSION)))
 
-# The kernels are compiled once per instruction set from one source; WEFT_KERNELS names the table that each object exports.
+# Kernels in plain C are compiled once per vector width, WEFT_VARIANT names the copy; those for one instruction set only where the
+# target has it.
 KERNELS := base
 ifneq ($(filter x86_64-%,$(TARGET)),)
 KERNELS += v3 v4
+ISA_SRC := src/ops/cpu/linear_avx512_vnni.c src/ops/cpu/linear_amx.c
 endif
-KERNEL_FLAGS_v3 = -mavx2
-KERNEL_FLAGS_v4 = -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512
+KERNEL_FLAGS_v3 = -mavx2 -mfma
+KERNEL_FLAGS_v4 = -mfma -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mprefer-vector-width=512
 
-LAYERS  ?= base format text ops/cpu model cache engine
-KERNEL_SRC := src/ops/cpu/kernels.c
-LIB_SRC := $(filter-out $(KERNEL_SRC),$(wildcard $(LAYERS:%=src/%/*.c)))
-LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(if $(filter ops/cpu,$(LAYERS)),$(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o))
+LAYERS  ?= base format text forge ops ops/cpu model cache engine
+KERNEL_SRC := $(wildcard src/ops/cpu/kernels*.c)
+KERNEL_OBJ := $(foreach v,$(KERNELS),$(KERNEL_SRC:%.c=$(BUILD)/%-$v.o))
+LIB_SRC := $(filter-out $(KERNEL_SRC) $(wildcard src/ops/cpu/linear_a*.c),$(wildcard $(LAYERS:%=src/%/*.c))) $(if $(filter ops/cpu,$(LAYERS)),$(ISA_SRC))
+LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o) $(if $(filter ops/cpu,$(LAYERS)),$(KERNEL_OBJ))
 CLI_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard src/cli/*.c))
 TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_*.c))
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 REPLAYS := $(FUZZERS:%=$(BUILD)/tests/test_%)
-BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/bench_*.c))
 
-.PHONY: all setup setup-lint setup-fuzz tests benches check run test asan tsan fuzz fuzzers coverage lint format bench test-real \
+.PHONY: all setup setup-lint setup-fuzz tests check run test asan tsan fuzz fuzzers coverage lint format bench bench-peer test-real \
         install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
@@ -70,10 +73,15 @@ $(BUILD)/flags: FORCE
 
 COMPILE = @mkdir -p $(@D) && echo '  CC $@' && $(CC) $(CSTD) $(INC) $(CPPFLAGS) $(CFLAGS) -MMD -MP
 LINK    = @echo '  LD $@' && $(CC) $(CSTD) $(CFLAGS) $(LDFLAGS)
-$(KERNELS:%=$(BUILD)/src/ops/cpu/kernels_%.o): $(BUILD)/src/ops/cpu/kernels_%.o: $(KERNEL_SRC) $(BUILD)/flags
-	$(COMPILE) -O3 -fno-math-errno -Wno-psabi $(KERNEL_FLAGS_$*) -DWEFT_KERNELS=weft_kernels_$* -c $< -o $@
+define KERNEL_RULE
+$(KERNEL_SRC:%.c=$(BUILD)/%-$1.o): $(BUILD)/%-$1.o: %.c $(BUILD)/flags
+	$$(COMPILE) -O3 -fno-math-errno -Wno-psabi $(KERNEL_FLAGS_$1) -DWEFT_VARIANT=$1 -c $$< -o $$@
+endef
+$(foreach v,$(KERNELS),$(eval $(call KERNEL_RULE,$v)))
+$(ISA_SRC:%.c=$(BUILD)/%.o): ISA_FLAGS = $(KERNEL_FLAGS_v4) -mavx512vnni
+$(BUILD)/src/ops/cpu/linear_amx.o: ISA_FLAGS += -mamx-tile -mamx-int8
 $(BUILD)/src/ops/cpu/%.o: src/ops/cpu/%.c $(BUILD)/flags
-	$(COMPILE) -O3 -fno-math-errno -c $< -o $@
+	$(COMPILE) -O3 -fno-math-errno $(ISA_FLAGS) -c $< -o $@
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(COMPILE) -c $< -o $@
 
@@ -95,11 +103,8 @@ $(BUILD)/tests/test_fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(BUILD)/lib
 	$(COMPILE) -DWEFT_CORPUS='"tests/fuzz/corpus/$*"' $(LDFLAGS) -o $@ $< tests/fuzz/replay.c $(BUILD)/libweft.a $(LIBS)
 $(BUILD)/tests/test_%: tests/unit/test_%.c $(BUILD)/libweft.a
 	$(COMPILE) -Itests $(LDFLAGS) -o $@ $< $(BUILD)/libweft.a $(LIBS) -lcmocka
-$(BUILD)/bench/%: bench/%.c $(BUILD)/libweft.a
-	$(COMPILE) $(LDFLAGS) -o $@ $< $(BUILD)/libweft.a $(LIBS)
 
 tests: $(TESTS) $(REPLAYS)
-benches: $(BENCHES)
 
 # Everything built, every test run; no set-up.
 check: all tests
@@ -142,8 +147,16 @@ format: setup-lint
 	@tools/lint.sh format
 
 bench: setup
-	@$(MAKE) --no-print-directory $(JOBS) all benches
-	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
+	@$(MAKE) --no-print-directory $(JOBS) all
+	$(BUILD)/weft bench models/mini
+
+# Opt-in: fetches node-llama-cpp's shared libraries and makes checkpoints of 17 GB.
+bench-peer: setup
+	@$(MAKE) --no-print-directory $(JOBS) all $(BUILD)/bench/peer/peer
+	@bench/peer/install.sh $(BUILD)/peer
+	@python3 bench/peer/run.py --weft $(BUILD)/weft --peer $(BUILD)/bench/peer/peer --lib $(BUILD)/peer --dir $(BUILD)/bench-peer $(PEER_FLAGS)
+$(BUILD)/bench/peer/peer: bench/peer/peer.c $(BUILD)/flags
+	$(COMPILE) -o $@ $< -ldl
 
 # Opt-in: real checkpoints, which these scripts look for and may download.
 test-real: setup
@@ -179,4 +192,4 @@ uninstall:
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-coverage
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d $(BUILD)/bench/*.d $(BUILD)/fuzz/*.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d $(BUILD)/bench/peer/*.d $(BUILD)/fuzz/*.d)

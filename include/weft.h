@@ -66,12 +66,16 @@ typedef struct weft_request weft_request;
 typedef struct weft_config {
     const char *model; /* a Hugging Face model folder */
     int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
-    const char *isa;   /* kernels: "reference-128", "reference-256", "reference-512"; NULL or "auto": the best for this processor */
-    bool precise;      /* float32 throughout, weights as stored: the only mode of this version, true or not */
+    const char *isa;   /* kernels: "reference" (plain C), "avx2", "avx512-vnni", ...; NULL or "auto": the best for this processor */
+    bool precise;      /* float32 activations and KV, weights as stored: for comparison; otherwise the fast arithmetic */
     int context;       /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
     int max_requests;  /* requests at a time; 0: 1 */
     int chunk;         /* prompt rows in a step; 0: 256 */
     int max_depth;     /* the deepest draft that a request may ask for, 1..WEFT_MAX_DEPTH; 0: none; -1: 4 */
+    /* The folder where the packed weights of checkpoints from 64 MB on are kept, so that the next start maps them instead of
+     * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
+     * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start. */
+    const char *cache_dir;
 } weft_config;
 
 /* What a configuration takes, in bytes; the weights themselves are not read for it. */
@@ -161,6 +165,8 @@ typedef struct weft_stats {
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH];
     /* The engine's alone, in nanoseconds: passes that carried prompt rows; other passes; drafting. */
     uint64_t prefill_ns, decode_ns, draft_ns;
+    /* The engine's alone: weights, KV and recurrent state that the passes which decode_ns counts read or wrote, in bytes. */
+    uint64_t decode_bytes;
 } weft_stats;
 void weft_engine_stats(const weft_engine *engine, weft_stats *stats);
 void weft_request_stats(const weft_request *request, weft_stats *stats);

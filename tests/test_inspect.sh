@@ -38,6 +38,8 @@ check 'the bundled model' 0 'bits in groups of 64, scales in BF16' models/mini
 check 'a context beyond the trained one' 0 'enough for 20,000 tokens.* warning trained for 8,192 tokens: a context of 20,000 ' --context 20000 models/mini
 check 'JSON: a context beyond the trained one' 0 '"fits": true, "largest_context": 20000 }' --json --context 20000 models/mini
 check 'too large' 0 'verdict does not fit: this machine has ' --context 4194304 models/mini
+check 'packed weights: too few' 0 'packed at every start: so small a model' models/mini
+check 'packed weights: JSON' 0 '"packed": null, "memory"' --json --cache "$folder/cache" models/mini
 check 'no such folder' 1 '^weft: .*there is no such file or folder' "$folder/none"
 check 'no model folder' 1 '^weft: .* is not a model folder: no config.json in it' "$folder"
 check 'no model named' 2 '^weft: ' --json

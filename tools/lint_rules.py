@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FLOORS = ["base", "format", "text", "ops", "model", "cache", "engine", "server", "cli"]
+FLOORS = ["base", "format", "text", "forge", "ops", "model", "cache", "engine", "server", "cli"]
 PUBLIC = "weft.h"
 LIMIT = 48 << 20
 

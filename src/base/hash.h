@@ -1,4 +1,5 @@
-/* hash.h: 64-bit hashes (XXH3, from xxHash). For tables and fingerprints, not for security: equal hashes are compared in full. */
+/* hash.h: hashes of 64 and 128 bits (XXH3, from xxHash). For tables and fingerprints, not for security: equal hashes are compared
+ * in full. */
 #ifndef WEFT_BASE_HASH_H
 #define WEFT_BASE_HASH_H
 
@@ -6,5 +7,6 @@
 #include <stdint.h>
 
 uint64_t weft_hash(const void *data, size_t n, uint64_t seed);
+void weft_hash128(const void *data, size_t n, uint8_t hash[16]); /* the same bytes on every machine */
 
 #endif

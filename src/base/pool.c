@@ -111,7 +111,7 @@ static void *worker_main(void *arg) {
 }
 
 void weft_pool_run(weft_pool *p, int pieces, weft_piece run, void *ctx) {
-    if (p->threads == 1 || pieces <= 1) {
+    if (!p || p->threads == 1 || pieces <= 1) {
         for (int i = 0; i < pieces; i++) run(ctx, i, 0);
         return;
     }

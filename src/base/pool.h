@@ -19,7 +19,7 @@ int weft_cpu_count(void);
 weft_status weft_pool_open(weft_pool **pool, int threads, weft_error *e);
 void weft_pool_close(weft_pool *pool);
 int weft_pool_threads(const weft_pool *pool);
-/* Returns when all pieces are done. One job at a time, from one thread; a piece must not call it. */
+/* Returns when all pieces are done. One job at a time, from one thread; a piece must not call it. pool NULL: the caller does all. */
 void weft_pool_run(weft_pool *pool, int pieces, weft_piece run, void *ctx);
 
 #endif

@@ -15,6 +15,9 @@ int weft_cmd_run(int argc, char **argv);
 int weft_cmd_inspect(int argc, char **argv);
 int weft_cmd_tokenize(int argc, char **argv);
 int weft_cmd_logits(int argc, char **argv);
+int weft_cmd_bench(int argc, char **argv);
+int weft_cmd_eval(int argc, char **argv);
+int weft_cmd_forge(int argc, char **argv);
 
 /* Parses the command's arguments (weft_args_parse). False: it is done already, help printed or a mistake reported, and returns
  * *exit_code. */
@@ -22,6 +25,12 @@ bool weft_cli_args(const weft_command *c, int *argc, char **argv, int *exit_code
 
 /* "weft: text" on standard error; returns WEFT_EXIT_FAILURE. */
 int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+/* The option of every command that loads a model, and what it means for weft_config.cache_dir. */
+#define WEFT_CACHE_OPTION(to)                                                                                                      \
+    WEFT_TEXT("cache", "DIR|none", (to), NULL, "weft/packed in your cache folder",                                                 \
+              "Where packed weights are kept, so that the next start is quick.")
+const char *weft_cli_cache(const char *option);
 
 /* The folder of the model that comes with weft: beside the installed command, beside the build folder, or below the current
  * folder. NULL when it is at none of these places. Valid until the next call. */

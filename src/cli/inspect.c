@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/dirs.h"
 #include "base/num.h"
 #include "cli/cli.h"
 #include "format/model_dir.h"
 #include "format/weight.h"
+#include "ops/cpu/packed.h"
 #include "weft.h"
 
 enum { FORMATS = 24, CONTEXTS = 6, MAX_CONTEXT = 1 << 22 };
@@ -35,6 +37,8 @@ typedef struct report {
     int context[CONTEXTS];
     weft_memory memory[CONTEXTS];
     int n_contexts;
+    weft_str cache; /* where packed weights are kept; empty: nowhere */
+    weft_packed_info packed;
     int64_t largest; /* context that fits into this machine's memory, at most what was trained or asked for; 0: none */
 } report;
 
@@ -191,6 +195,18 @@ static weft_status plan(report *r, int64_t asked, weft_error *e) {
     return WEFT_OK;
 }
 
+/* ---- packed weights ------------------------------------------------------------------------------------------------------ */
+
+static weft_status find_packed(report *r, const char *cache, weft_error *e) {
+    uint8_t fingerprint[16];
+    char name[256];
+    if (!(cache ? weft_str_addz(&r->cache, cache) : weft_cache_dir(&r->cache, "packed"))) return weft_fail_oom(e, "a path");
+    if (!r->cache.n) return WEFT_OK;
+    WEFT_TRY(weft_model_dir_fingerprint(&r->dir, fingerprint, e));
+    weft_model_dir_name(&r->dir, name);
+    return weft_packed_find(&r->packed, r->cache.p, name, fingerprint, e);
+}
+
 /* ---- as text ------------------------------------------------------------------------------------------------------------- */
 
 /* 1234567 -> "1,234,567" */
@@ -265,6 +281,22 @@ static void print_weights(const report *r) {
             if (r->packings[i].part == (part)p)
                 printf("  %-14s%8s  %s\n", part_names[p], weft_bytes_text(r->packings[i].bytes, bytes),
                        packing_text(&r->packings[i], text));
+}
+
+static void print_packed(const report *r) {
+    char bytes[16];
+    uint64_t weights = r->memory[0].weights;
+    printf("\npacked        ");
+    if (r->packed.valid)
+        printf("%s, %s\n", r->packed.path.p, weft_bytes_text(r->packed.bytes, bytes));
+    else if (r->packed.path.n)
+        printf("%s; the next start makes it anew\n", r->packed.why.text);
+    else if (weights < WEFT_PACKED_LEAST)
+        printf("at every start: so small a model is packed as quickly as it is read\n");
+    else if (r->cache.n)
+        printf("not yet: the first start keeps %s in %s\n", weft_bytes_text(weights, bytes), r->cache.p);
+    else
+        printf("at every start: there is no folder to keep the packed weights in\n");
 }
 
 static void print_memory(const report *r) {
@@ -363,6 +395,14 @@ static int print_json(const report *r) {
     put_int(o, "tensors", (int64_t)weft_tensors_count(r->dir.tensors));
     put_int(o, "tensor_bytes", (int64_t)r->file_bytes);
     json_object_object_add(o, "weights", json_weights(r));
+    struct json_object *packed = NULL;
+    if (r->packed.path.n) {
+        packed = json_object_new_object();
+        put_text(packed, "path", r->packed.path.p);
+        put_int(packed, "bytes", (int64_t)r->packed.bytes);
+        put_bool(packed, "valid", r->packed.valid);
+    }
+    json_object_object_add(o, "packed", packed);
     json_object_object_add(o, "memory", json_memory(r));
     put_int(o, "kv_bytes_per_token", (int64_t)r->memory[0].kv_per_token);
     put_int(o, "state_bytes_per_request", (int64_t)r->memory[0].state_per_request);
@@ -379,8 +419,9 @@ static int print_json(const report *r) {
 
 /* ---- the command --------------------------------------------------------------------------------------------------------- */
 
-static weft_status inspect(report *r, const char *path, int64_t context, weft_error *e) {
+static weft_status inspect(report *r, const char *path, int64_t context, const char *cache, weft_error *e) {
     WEFT_TRY(weft_model_dir_open(&r->dir, path, e));
+    WEFT_TRY(find_packed(r, cache, e));
     WEFT_TRY(plan(r, context, e)); /* checks every tensor against the config */
     WEFT_TRY(add_model(r, e));
     for (size_t i = 0; i < weft_tensors_count(r->dir.tensors); i++) r->file_bytes += weft_tensors_at(r->dir.tensors, i)->bytes;
@@ -399,9 +440,11 @@ static weft_status inspect(report *r, const char *path, int64_t context, weft_er
 int weft_cmd_inspect(int argc, char **argv) {
     bool json = false;
     int64_t context = 0;
+    const char *cache = NULL;
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
         WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
+        WEFT_CACHE_OPTION(&cache),
         WEFT_END,
     };
     const weft_command command = {
@@ -417,16 +460,19 @@ int weft_cmd_inspect(int argc, char **argv) {
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
     report r = {0};
     weft_error e;
-    if (inspect(&r, argv[0], context, &e) != WEFT_OK)
+    if (inspect(&r, argv[0], context, weft_cli_cache(cache), &e) != WEFT_OK)
         code = weft_cli_fail("%s", e.text);
     else if (json)
         code = print_json(&r);
     else {
         print_model(&r);
         print_weights(&r);
+        print_packed(&r);
         print_memory(&r);
         code = WEFT_EXIT_OK;
     }
     weft_model_dir_close(&r.dir);
+    weft_str_free(&r.cache);
+    weft_str_free(&r.packed.path);
     return code;
 }

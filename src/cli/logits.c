@@ -1,13 +1,10 @@
 /* logits.c: `weft logits`: the logits of given ids, for tests and comparisons. */
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/file.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
+#include "cli/report.h"
 #include "format/safetensors.h"
 #include "weft.h"
 
@@ -27,19 +24,6 @@ static weft_status keep_row(void *ctx, size_t position, const float *logits, con
     memcpy(r->logits + position * r->vocab, logits, r->vocab * sizeof *logits);
     if (mtp_logits) memcpy(r->mtp + (position - 1) * r->vocab, mtp_logits, r->vocab * sizeof *mtp_logits);
     return WEFT_OK;
-}
-
-/* Whether the file can be written, before a long computation: it comes into being beside the name, so its folder counts. */
-static weft_status check_out(const char *out, weft_error *e) {
-    if (!*out || (access(out, F_OK) == 0 && !weft_file_exists(out))) return weft_fail(e, WEFT_EINVAL, "'%s' is not a file", out);
-    const char *slash = strrchr(out, '/');
-    weft_str folder = {0};
-    if (!(slash ? weft_str_add(&folder, out, (size_t)(slash - out) + 1) : weft_str_addz(&folder, ".")))
-        return weft_fail_oom(e, out);
-    bool writable = access(weft_str_z(&folder), W_OK | X_OK) == 0;
-    int error = errno;
-    weft_str_free(&folder);
-    return writable ? WEFT_OK : weft_fail_os(e, error, "%s: cannot write", out);
 }
 
 static weft_status score(const weft_config *config, const weft_cli_ids *ids, const char *out, weft_error *e) {
@@ -78,7 +62,7 @@ static weft_status score(const weft_config *config, const weft_cli_ids *ids, con
 }
 
 int weft_cmd_logits(int argc, char **argv) {
-    const char *ids_path = NULL, *out = NULL, *isa = NULL;
+    const char *ids_path = NULL, *out = NULL, *isa = NULL, *cache = NULL;
     int64_t chunk = 0, threads = 0;
     bool precise = false;
     const weft_option options[] = {
@@ -89,8 +73,9 @@ int weft_cmd_logits(int argc, char **argv) {
                   "'mtp_logits_d1' [T-1, V], both float32."),
         WEFT_INTEGER("chunk", "N", &chunk, 0, 65536, "0: 256", "Rows in a step. The result does not depend on it."),
         WEFT_INTEGER("threads", "N", &threads, 0, 256, "0: all processors", "Worker threads. The result does not depend on it."),
-        WEFT_FLAG("precise", &precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
-        WEFT_TEXT("isa", "NAME", &isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
+        WEFT_FLAG("precise", &precise, "Float32 activations and KV, weights as stored: slower, for comparison."),
+        WEFT_TEXT("isa", "NAME", &isa, "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto", "Kernels to use."),
+        WEFT_CACHE_OPTION(&cache),
         WEFT_END,
     };
     const weft_command command = {
@@ -111,11 +96,16 @@ int weft_cmd_logits(int argc, char **argv) {
     }
     weft_error e = {0};
     weft_cli_ids ids = {0};
-    weft_status s = check_out(out, &e);
+    weft_status s = weft_cli_check_out(out, &e);
     if (s == WEFT_OK) s = weft_cli_read_ids(&ids, ids_path, &e);
     if (s == WEFT_OK) {
-        weft_config config = {
-            .model = argv[0], .threads = (int)threads, .isa = isa, .precise = precise, .chunk = (int)chunk, .max_depth = DEPTH};
+        weft_config config = {.model = argv[0],
+                              .threads = (int)threads,
+                              .isa = isa,
+                              .precise = precise,
+                              .chunk = (int)chunk,
+                              .max_depth = DEPTH,
+                              .cache_dir = weft_cli_cache(cache)};
         if (ids.n < INT32_MAX - 1) config.context = (int)ids.n + 1;
         s = score(&config, &ids, out, &e);
     }

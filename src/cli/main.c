@@ -19,6 +19,9 @@ static const struct {
     {"inspect", weft_cmd_inspect, "what a model folder holds, and what it needs"},
     {"tokenize", weft_cmd_tokenize, "text to token ids and back"},
     {"logits", weft_cmd_logits, "the model's scores for every next token"},
+    {"bench", weft_cmd_bench, "how fast a model runs on this machine"},
+    {"eval", weft_cmd_eval, "perplexity, and what fast arithmetic costs"},
+    {"forge", weft_cmd_forge, "makes checkpoints of random weights, to measure speed"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0], COLUMNS = 80 };
 
@@ -31,6 +34,10 @@ int weft_cli_fail(const char *fmt, ...) {
     fflush(stdout); /* first what came first */
     fprintf(stderr, "weft: %s\n", line);
     return WEFT_EXIT_FAILURE;
+}
+
+const char *weft_cli_cache(const char *option) {
+    return option && strcmp(option, "none") == 0 ? "" : option;
 }
 
 bool weft_cli_args(const weft_command *c, int *argc, char **argv, int *exit_code) {

@@ -17,7 +17,7 @@
 
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
-    const char *isa, *drafts, *ids_out;
+    const char *isa, *cache, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
     bool raw, stats, precise, ignore_end;
@@ -174,7 +174,8 @@ static int open_and_run(const options *o) {
                           .precise = o->precise,
                           .context = (int)o->context,
                           .chunk = (int)o->chunk,
-                          .max_depth = (int)o->depth};
+                          .max_depth = (int)o->depth,
+                          .cache_dir = weft_cli_cache(o->cache)};
     weft_status s = o->prompt ? WEFT_OK : weft_cli_read_stdin(&text, LARGEST_PROMPT, "the prompt", &e);
     const char *prompt = o->prompt ? o->prompt : weft_str_z(&text);
     size_t n = o->prompt ? strlen(o->prompt) : text.n;
@@ -208,8 +209,9 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_HEADING("Memory and arithmetic"),
         WEFT_INTEGER("context", "N", &o.context, 0, 1 << 22, "0: the model's, at most 8192",
                      "Tokens that prompt and answer may take together."),
-        WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored: the only arithmetic of this version."),
-        WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference-128|reference-256|reference-512", "auto", "Kernels to use."),
+        WEFT_FLAG("precise", &o.precise, "Float32 activations and KV, weights as stored: slower, for comparison."),
+        WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto", "Kernels to use."),
+        WEFT_CACHE_OPTION(&o.cache),
         WEFT_HEADING("Testing"),
         WEFT_TEXT("ids-out", "FILE", &o.ids_out, NULL, NULL,
                   "Write the ids of prompt and answer to FILE instead of printing text."),

@@ -31,17 +31,17 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         g->spans[i] = weft_place_span(r, i, 0, 1);
         g->spans[i].pos += depth;
         g->rows[i] = i;
+        g->picks[i] = (weft_pick){.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)depth};
     }
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);
-    weft_model_logits(g->model, WEFT_HEAD_MTP, g->rows, n);
+    weft_model_pick(g->model, WEFT_HEAD_MTP, g->rows, n, g->picks, g->allowed);
     weft_status s = WEFT_OK;
     for (int i = 0; i < n && s == WEFT_OK; i++) {
         weft_request *r = g->drafting[i];
-        s = weft_read(g->dev, weft_model_logits_buf(g->model), i, g->logits, e);
-        uint32_t index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)depth;
-        int32_t id = weft_sample(&r->sampler, g->logits, g->info.vocab, g->allowed, index);
-        r->draft[depth] = id < 0 ? 0 : id; /* a head that gives NaN drafts badly, no more */
+        weft_picked picked = {0};
+        s = weft_read_pick(g->dev, i, &picked, e);
+        r->draft[depth] = picked.id < 0 ? 0 : picked.id; /* a head that gives NaN drafts badly, no more */
         r->n_draft = depth + 1;
         r->stats.draft_steps++;
     }

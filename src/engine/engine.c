@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/fpu.h"
 #include "base/memory.h"
@@ -47,27 +48,29 @@ static weft_status settle(const weft_config *wish, const weft_model_dir *dir, we
     return WEFT_OK;
 }
 
-static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft_model_dir *dir, weft_memory *m, weft_error *e) {
+static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft_model_dir *dir, weft_dev_memory *m,
+                            weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
-    weft_dev_memory bytes;
-    weft_status s = weft_dev_open(&dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .dry = true}, e);
+    weft_status s =
+        weft_dev_open(&dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .precise = c->precise, .dry = true}, e);
     if (s == WEFT_OK) s = weft_model_load(&model, dev, dir, weft_logit_rows(c), e);
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
-    if (s == WEFT_OK) {
-        weft_dev_memory_get(dev, &bytes);
-        *m = (weft_memory){.weights = bytes.weights,
-                           .kv = bytes.pages,
-                           .states = bytes.slots,
-                           .workspace = bytes.workspace,
-                           .total = bytes.weights + bytes.pages + bytes.slots + bytes.workspace,
-                           .kv_per_token = bytes.page / WEFT_PAGE_ROWS,
-                           .state_per_request = bytes.slot,
-                           .available = weft_memory_limit()};
-    }
+    if (s == WEFT_OK) weft_dev_memory_get(dev, m);
     weft_model_close(model);
     weft_dev_close(dev);
     return s;
+}
+
+static weft_memory memory_of(const weft_dev_memory *m) {
+    return (weft_memory){.weights = m->weights,
+                         .kv = m->pages,
+                         .states = m->slots,
+                         .workspace = m->workspace,
+                         .total = m->weights + m->pages + m->slots + m->workspace,
+                         .kv_per_token = m->page / WEFT_PAGE_ROWS,
+                         .state_per_request = m->slot,
+                         .available = weft_memory_limit()};
 }
 
 weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, weft_error *e) {
@@ -77,7 +80,9 @@ weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, wef
     if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
     WEFT_TRY(weft_model_dir_open(&dir, config->model, e));
     weft_status s = settle(config, &dir, &c, &p, e);
-    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, memory, e);
+    weft_dev_memory planned;
+    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, &planned, e);
+    if (s == WEFT_OK) *memory = memory_of(&planned);
     weft_model_dir_close(&dir);
     return s;
 }
@@ -126,28 +131,51 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
     g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
-    g->logits = weft_calloc(vocab, sizeof *g->logits);
+    g->picks = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->picks);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
     g->events = weft_calloc(events, sizeof *g->events);
     g->event_text = weft_calloc(events, sizeof *g->event_text);
-    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->logits || !g->allowed || !g->events ||
+    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed || !g->events ||
         !g->event_text)
         return weft_fail_oom(e, "the engine's tables");
     WEFT_TRY(weft_index_pool_open(&g->pages, g->plan.n_pages, "the table of KV pages", e));
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
+/* Where the packed weights are kept, and under which name. */
+static weft_status choose_cache(const weft_engine *g, weft_dev_config *config, weft_str *dir, char label[256], weft_error *e) {
+    const char *wish = g->config.cache_dir;
+    if (!(wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, "packed"))) return weft_fail_oom(e, "a path");
+    if (!dir->n) return WEFT_OK;
+    weft_model_dir_name(&g->dir, label);
+    config->cache_dir = dir->p;
+    config->cache_label = label;
+    return weft_model_dir_fingerprint(&g->dir, config->cache_key, e);
+}
+
+static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_error *e) {
+    const weft_config *c = &g->config;
+    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .precise = c->precise, .planned = planned};
+    weft_str dir = {0};
+    char label[256];
+    weft_status s = choose_cache(g, &config, &dir, label, e);
+    if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
+    if (s == WEFT_OK) s = weft_model_load(&g->model, g->dev, &g->dir, weft_logit_rows(c), e);
+    if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
+    weft_str_free(&dir);
+    return s;
+}
+
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
-    weft_memory memory;
+    weft_dev_memory planned;
     WEFT_TRY(weft_model_dir_open(&g->dir, config->model, e));
     WEFT_TRY(settle(config, &g->dir, &g->config, &g->plan, e));
     const weft_config *c = &g->config;
-    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &memory, e));
+    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &planned, e));
+    weft_memory memory = memory_of(&planned);
     WEFT_TRY(refuse_if_short(c, &memory, e));
     WEFT_TRY(open_tokenizer(g, e));
-    WEFT_TRY(weft_dev_open(&g->dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa}, e));
-    WEFT_TRY(weft_model_load(&g->model, g->dev, &g->dir, weft_logit_rows(c), e));
-    WEFT_TRY(weft_dev_plan(g->dev, &g->plan, e));
+    WEFT_TRY(load(g, &planned, e));
     WEFT_TRY(make_tables(g, e));
     WEFT_TRY(mark_allowed(g, e));
     g->info = (weft_info){.isa = weft_dev_isa(g->dev),
@@ -172,7 +200,7 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
         weft_engine_close(g);
         return s;
     }
-    g->config.model = g->config.isa = NULL; /* the caller's strings */
+    g->config.model = g->config.isa = g->config.cache_dir = NULL; /* the caller's strings */
     *engine = g;
     return WEFT_OK;
 }
@@ -187,7 +215,7 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->tokens);
     weft_free(g->spans);
     weft_free(g->rows);
-    weft_free(g->logits);
+    weft_free(g->picks);
     weft_free(g->allowed);
     weft_free(g->events);
     weft_free(g->event_text);

@@ -10,7 +10,6 @@
 #define WEFT_ENGINE_ENGINE_H
 
 #include "cache/index_pool.h"
-#include "engine/sample.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -67,7 +66,7 @@ struct weft_engine {
     weft_span *spans;        /* [max_spans] */
     int *rows;               /* [logit rows] */
     weft_request **drafting; /* [max_requests] */
-    float *logits;           /* [vocab] */
+    weft_pick *picks;        /* [logit rows]: how to choose each token */
     weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
@@ -79,11 +78,18 @@ weft_status weft_place_take(weft_request *r, size_t tokens, weft_error *e);
 void weft_place_drop(weft_request *r);
 /* The span of this request's next pass. */
 weft_span weft_place_span(const weft_request *r, int row, int certain, int speculative);
+/* Benchmarks only: declares the first n tokens of a new request's prompt done, n < n_prompt, without computing them. Their KV rows
+ * are those of fresh pages and the states are zero, so that a long context costs nothing to make; what is generated means nothing,
+ * but takes as long. */
+weft_status weft_place_skip(weft_request *r, int n, weft_error *e);
 /* Folds accepted rows into the stored state: what a snapshot, a fork or a spill needs first. */
 weft_status weft_place_flush(weft_request *r, weft_error *e);
 
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
+
+/* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
+weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
 
 /* Rows that can have logits at a time. */
 static inline int weft_logit_rows(const weft_config *c) {

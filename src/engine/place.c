@@ -66,6 +66,17 @@ weft_status weft_place_flush(weft_request *r, weft_error *e) {
     return WEFT_OK;
 }
 
+weft_status weft_place_skip(weft_request *r, int n, weft_error *e) {
+    if (r->done || n < 0 || (size_t)n >= r->n_prompt)
+        return weft_fail(e, WEFT_EINVAL, "%d of %zu prompt tokens to skip, %d done", n, r->n_prompt, r->done);
+    void *zeros = weft_calloc(1, weft_slot_bytes(r->engine->dev));
+    if (!zeros) return weft_fail_oom(e, "an empty state");
+    weft_status s = weft_slot_io(r->engine->dev, r->slot, zeros, false, e);
+    weft_free(zeros);
+    if (s == WEFT_OK) r->done = r->stored = n;
+    return s;
+}
+
 static const char *check_request(const weft_request *r) {
     const weft_engine *g = r->engine;
     if (r->stored + r->replay != r->done) return "state offset + replay is not the number of rows done";

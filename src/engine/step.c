@@ -64,7 +64,10 @@ static int gather(weft_engine *g, weft_step *step) {
         for (int j = 0; j < certain; j++) g->tokens[step->n_rows++] = r->ids.v[r->done + j];
         for (int j = 0; j < r->n_draft; j++) g->tokens[step->n_rows++] = r->draft[j];
         if (certain == left)
-            for (int j = -1; j < r->n_draft; j++) g->rows[wanted++] = r->row + certain + j;
+            for (int j = 0; j <= r->n_draft; j++) {
+                g->rows[wanted] = r->row + certain - 1 + j;
+                g->picks[wanted++] = (weft_pick){.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j};
+            }
         r->stats.passes++;
         r->stats.rows += (uint64_t)(certain + r->n_draft);
     }
@@ -76,7 +79,7 @@ static int gather(weft_engine *g, weft_step *step) {
 /* ---- what the pass says
  * ------------------------------------------------------------------------------------------------------------ */
 
-/* Walks the request's rows; *logit is the next row of the logits buffer. */
+/* Walks the request's rows; *logit is the next of the picked tokens. */
 static void absorb(weft_request *r, int *logit) {
     weft_engine *g = r->engine;
     int base = r->done, first = *logit;
@@ -88,9 +91,9 @@ static void absorb(weft_request *r, int *logit) {
     *logit += 1 + r->n_draft;
     r->phase = WEFT_DECODE;
     for (int i = 0; i <= r->n_draft; i++) {
-        weft_status s = weft_read(g->dev, weft_model_logits_buf(g->model), first + i, g->logits, &r->error);
-        uint32_t index = (uint32_t)(r->ids.n - r->n_prompt);
-        int32_t id = s == WEFT_OK ? weft_sample(&r->sampler, g->logits, g->info.vocab, g->allowed, index) : -1;
+        weft_picked picked;
+        weft_status s = weft_read_pick(g->dev, first + i, &picked, &r->error);
+        int32_t id = s == WEFT_OK ? picked.id : -1;
         if (id < 0) {
             if (s == WEFT_OK) weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
             end(r, WEFT_END_ERROR);
@@ -131,17 +134,19 @@ static void absorb(weft_request *r, int *logit) {
 static weft_status step_run(weft_engine *g, weft_error *e) {
     weft_step step;
     WEFT_TRY(weft_draft(g, e));
-    uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens;
+    uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens, traffic = weft_dev_traffic(g->dev);
     int wanted = gather(g, &step);
     if (!step.n_rows) return WEFT_OK;
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
-    weft_model_logits(g->model, WEFT_HEAD_TRUNK, g->rows, wanted);
+    weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
     WEFT_TRY(weft_end(g->dev, e));
     int logit = 0;
     for (int i = 0; i < g->n_requests; i++)
         if (g->requests[i]->certain) absorb(g->requests[i], &logit);
-    *(g->stats.prompt_tokens > prompts ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
+    bool prefill = g->stats.prompt_tokens > prompts;
+    *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
+    if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;
 #ifndef NDEBUG
     const char *broken = weft_engine_check(g);
     if (broken) return weft_fail(e, WEFT_EINVAL, "internal fault: %s", broken);

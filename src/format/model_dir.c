@@ -3,9 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/str.h"
 #include "format/weight.h"
 
@@ -155,4 +157,110 @@ void weft_model_dir_close(weft_model_dir *d) {
     weft_model_config_free(&d->config);
     weft_free(d->path);
     *d = (weft_model_dir){0};
+}
+
+/* ---- which model it is --------------------------------------------------------------------------------------------------- */
+
+/* Cuts the last part off a path and returns it; "" when there is none. */
+static const char *cut_last(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return path;
+    *slash = '\0';
+    return slash + 1;
+}
+
+void weft_model_dir_name(const weft_model_dir *d, char name[256]) {
+    static const char repository[] = "models--";
+    char path[4096];
+    size_t n = strlen(d->path);
+    if (strcmp(d->path, ".") == 0) {
+        if (!getcwd(path, sizeof path)) strcpy(path, "model");
+    } else { /* of a very long path the end */
+        snprintf(path, sizeof path, "%s", n < sizeof path ? d->path : d->path + n - sizeof path + 1);
+    }
+    snprintf(name, 256, "%.255s", cut_last(path));
+    if (strcmp(cut_last(path), "snapshots") != 0) return;
+    const char *repo = cut_last(path);
+    if (weft_starts_with(repo, repository)) snprintf(name, 256, "%.255s", repo + sizeof repository - 1);
+}
+
+enum { SAMPLES = 256, SAMPLE = 4096 };
+
+static bool add_piece(weft_str *record, const void *bytes, size_t n) {
+    struct {
+        uint64_t n;
+        uint8_t hash[16];
+    } piece = {.n = n};
+    weft_hash128(bytes, n, piece.hash);
+    return weft_str_add(record, &piece, sizeof piece);
+}
+
+/* The data of a tensor file. The header's length was checked when it was opened; but it is read again. */
+static const uint8_t *file_data(const weft_map *m, size_t *n) {
+    uint64_t header;
+    memcpy(&header, m->data, sizeof header);
+    if (header > m->size - 8) header = m->size - 8;
+    *n = m->size - 8 - (size_t)header;
+    return m->data + 8 + header;
+}
+
+static bool add_file_facts(weft_str *record, const weft_map *m, uint64_t *total) {
+    const char *slash = strrchr(m->path, '/'), *name = slash ? slash + 1 : m->path;
+    uint64_t facts[2] = {m->size, (uint64_t)m->mtime_ns};
+    size_t n;
+    const uint8_t *data = file_data(m, &n);
+    *total += n;
+    return add_piece(record, name, strlen(name)) && weft_str_add(record, facts, sizeof facts) &&
+           add_piece(record, m->data, (size_t)(data - m->data));
+}
+
+/* Bytes at `at` of the files' data, taken as one after the other; returns how many of n there are. */
+static size_t copy_data(const weft_tensors *t, uint64_t at, uint8_t *to, size_t n) {
+    size_t got = 0;
+    for (size_t i = 0; i < weft_tensors_file_count(t) && got < n; i++) {
+        size_t size;
+        const uint8_t *data = file_data(weft_tensors_file(t, i), &size);
+        if (at >= size) {
+            at -= size;
+            continue;
+        }
+        size_t piece = size - (size_t)at < n - got ? size - (size_t)at : n - got;
+        memcpy(to + got, data + at, piece);
+        got += piece;
+        at = 0;
+    }
+    return got;
+}
+
+/* The first one begins with the data and the last one ends with it. */
+static bool add_samples(weft_str *record, const weft_tensors *t, uint64_t total) {
+    uint8_t sample[SAMPLE];
+    uint64_t last = total > SAMPLE ? total - SAMPLE : 0;
+    bool ok = true;
+    for (uint64_t i = 0; i < SAMPLES && ok; i++) {
+        uint64_t at = last / (SAMPLES - 1) * i + last % (SAMPLES - 1) * i / (SAMPLES - 1);
+        ok = add_piece(record, sample, copy_data(t, at, sample, SAMPLE));
+    }
+    return ok;
+}
+
+weft_status weft_model_dir_fingerprint(const weft_model_dir *d, uint8_t out[16], weft_error *e) {
+    weft_str record = {0};
+    char *config = NULL;
+    size_t n = 0;
+    uint64_t total = 0;
+    bool ok = weft_str_addf(&record, "%s/config.json", d->path);
+    weft_status s = ok ? weft_file_read(record.p, WEFT_MAX_HEADER, &config, &n, e) : WEFT_OK;
+    if (ok && s == WEFT_OK) {
+        weft_str_clear(&record);
+        ok = add_piece(&record, config, n);
+        for (size_t i = 0; i < weft_tensors_file_count(d->tensors) && ok; i++)
+            ok = add_file_facts(&record, weft_tensors_file(d->tensors, i), &total);
+        ok = ok && add_samples(&record, d->tensors, total);
+    }
+    if (ok && s == WEFT_OK) s = weft_tensors_check(d->tensors, e);
+    if (ok && s == WEFT_OK) weft_hash128(record.p, record.n, out);
+    weft_free(config);
+    weft_str_free(&record);
+    return ok ? s : weft_fail_oom(e, "telling a checkpoint from others");
 }

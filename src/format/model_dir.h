@@ -27,4 +27,13 @@ typedef struct weft_model_dir {
 weft_status weft_model_dir_open(weft_model_dir *d, const char *path, weft_error *e);
 void weft_model_dir_close(weft_model_dir *d);
 
+/* What to call the model: the folder's own name, or the repository's ("Qwen--Qwen3.5-2B") for a snapshot in the Hugging Face cache.
+ */
+void weft_model_dir_name(const weft_model_dir *d, char name[256]);
+
+/* Which weights these are, without reading them all: a hash of the config, of the name, size, time of writing and header of every
+ * tensor file, and of 256 samples of 4 KiB, spread evenly over the data, so that other weights of the same sizes and times are
+ * noticed, too. It says nothing about damage between the samples. WEFT_EIO: the files changed meanwhile. */
+weft_status weft_model_dir_fingerprint(const weft_model_dir *d, uint8_t out[16], weft_error *e);
+
 #endif

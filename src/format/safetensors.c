@@ -334,6 +334,14 @@ const char *weft_tensors_metadata(const weft_tensors *t, const char *key) {
     return NULL;
 }
 
+size_t weft_tensors_file_count(const weft_tensors *t) {
+    return t->maps.n;
+}
+
+const weft_map *weft_tensors_file(const weft_tensors *t, size_t i) {
+    return &t->maps.v[i];
+}
+
 weft_status weft_tensors_check(const weft_tensors *t, weft_error *e) {
     for (size_t i = 0; i < t->maps.n; i++) WEFT_TRY(weft_map_check(&t->maps.v[i], e));
     return WEFT_OK;

@@ -8,6 +8,7 @@
 #define WEFT_FORMAT_SAFETENSORS_H
 
 #include "base/error.h"
+#include "base/file.h"
 #include "format/dtype.h"
 
 #define WEFT_MAX_RANK 8
@@ -39,6 +40,9 @@ const weft_tensor *weft_tensors_at(const weft_tensors *t, size_t i);
 const weft_tensor *weft_tensors_find(const weft_tensors *t, const char *name); /* NULL: none */
 /* A value of __metadata__, such as "format"; of the first file that has the key; NULL: none. */
 const char *weft_tensors_metadata(const weft_tensors *t, const char *key);
+/* The files themselves, i < count, in the order in which they were opened: 64-bit header length, header, data. */
+size_t weft_tensors_file_count(const weft_tensors *t);
+const weft_map *weft_tensors_file(const weft_tensors *t, size_t i);
 /* After reading from the tensors: WEFT_EIO if a file was cut or failed meanwhile. */
 weft_status weft_tensors_check(const weft_tensors *t, weft_error *e);
 

@@ -32,6 +32,8 @@ void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
 /* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the
  * head's own output of the previous draft step, whose rows are the same requests. */
 void weft_model_draft(weft_model *m, bool chained);
+/* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). */
+void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed);
 /* Logits of the listed rows of the step; read them from weft_model_logits_buf(), row i for rows[i]. */
 void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n);
 const weft_buf *weft_model_logits_buf(const weft_model *m);

@@ -97,6 +97,11 @@ void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n) {
         weft_logits(m->dev, m->logits, m->head, m->hidden, rows, n);
 }
 
+void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed) {
+    bool mtp = head == WEFT_HEAD_MTP;
+    weft_pick_tokens(m->dev, mtp ? m->mtp.head : m->head, mtp ? m->mtp.out : m->hidden, rows, n, rules, allowed);
+}
+
 const weft_buf *weft_model_logits_buf(const weft_model *m) {
     return m->logits;
 }
@@ -150,6 +155,7 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     m->n_layers = c->n_layers;
     m->hidden = weft_buf_make(l->dev, NULL, 0, c->hidden_size);
     m->logits = weft_buf_make(l->dev, NULL, logit_rows, c->vocab_size);
+    weft_pick_layer(l->dev, logit_rows, c->vocab_size);
     m->layers = weft_calloc((size_t)c->n_layers, sizeof *m->layers);
     if (!m->hidden || !m->logits || !m->layers) {
         weft_loader_oom(l, "the model");

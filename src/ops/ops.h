@@ -27,6 +27,7 @@
 
 #include "base/error.h"
 #include "format/dtype.h"
+#include "ops/sample.h"
 
 #define WEFT_PAGE_ROWS 64 /* positions in a KV page */
 
@@ -37,17 +38,26 @@ typedef struct weft_coef weft_coef;
 
 /* ---- the device ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct weft_dev_config {
-    int threads;     /* 0: as many as the process may use */
-    const char *isa; /* NULL or "auto": the best this processor has; "reference-128", "reference-256", "reference-512": the plain C
-                        kernels compiled for that vector width (they agree bit for bit; tests compare them) */
-    bool dry;        /* plan only: weights are checked and counted, never read; weft_dev_plan() allocates nothing */
-} weft_dev_config;
-
 typedef struct weft_dev_memory { /* bytes */
     uint64_t weights, pages, slots, workspace;
     uint64_t page, slot; /* one KV page (all layers), one recurrent slot (all layers, with its journal) */
+    uint64_t packed;     /* of the weights: those that weft_mat_make() packed */
+    uint64_t layout;     /* a hash of their list: names, shapes, types */
 } weft_dev_memory;
+
+typedef struct weft_dev_config {
+    int threads;     /* 0: as many as the process may use */
+    const char *isa; /* kernels: NULL or "auto": the best this processor has; "reference": plain C; "avx2", "avx512-vnni", ... */
+    const char *kv;  /* keys and values: "bf16", "f32" or "int8" with a scale per row and head; NULL: bf16, f32 when precise */
+    bool precise;    /* float32 activations and KV, weights as stored; otherwise the fast arithmetic */
+    bool dry;        /* plan only: weights are checked and counted, never read; weft_dev_plan() allocates nothing */
+    /* Where a backend may keep the packed weights for the next start; NULL: nowhere. Label: the model's name; key: which
+     * checkpoint; planned: what a dry device said of the same weights. All must live until weft_dev_plan(). */
+    const weft_dev_memory *planned;
+    const char *cache_dir;
+    const char *cache_label;
+    uint8_t cache_key[16];
+} weft_dev_config;
 
 typedef struct weft_plan {
     int max_rows;  /* rows in a step */
@@ -63,6 +73,9 @@ weft_status weft_dev_plan(weft_dev *dev, const weft_plan *plan, weft_error *e);
 void weft_dev_memory_get(const weft_dev *dev, weft_dev_memory *m); /* complete after weft_dev_plan() */
 const char *weft_dev_isa(const weft_dev *dev);
 int weft_dev_threads(const weft_dev *dev);
+/* Bytes of weights, KV and recurrent state that the operators have read or written since the device was opened, as far as memory
+ * must move them: a weight once for all rows of a call, a key once for all rows of its span. */
+uint64_t weft_dev_traffic(const weft_dev *dev);
 
 /* ---- what a model registers before the plan ------------------------------------------------------------------------------ */
 
@@ -194,6 +207,30 @@ void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf 
 
 /* y[i] = head x[rows[i]], i < n: logits only for the rows somebody reads. */
 void weft_logits(weft_dev *dev, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n);
+
+/* What a row's logits are turned into when nobody needs them all. */
+#define WEFT_MAX_TOP 20
+typedef struct weft_pick {
+    weft_sampler sampler;
+    uint32_t index; /* tokens generated before this one */
+    bool log_sum;   /* wanted: see weft_picked */
+    int top;        /* how many of the likeliest ids, 0..WEFT_MAX_TOP */
+} weft_pick;
+typedef struct weft_picked {
+    int32_t id;    /* as weft_sample() chooses; -1: a logit of an allowed id is NaN or infinite */
+    float log_sum; /* ln of the sum of exp(logit) over all ids */
+    int n_top;
+    int32_t top_id[WEFT_MAX_TOP]; /* largest logit first, ties: lowest id */
+    float top_logit[WEFT_MAX_TOP];
+} weft_picked;
+/* Sizes the scratch: picks of up to `rows` rows at a time over `vocab` ids. */
+void weft_pick_layer(weft_dev *dev, int rows, int vocab);
+/* A token for each listed row of the step, from head x[row], without keeping logits. rules[n]; allowed[vocab] (sample.h); both must
+ * live until the step is over. */
+void weft_pick_tokens(weft_dev *dev, const weft_mat *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
+                      const bool *allowed);
+/* Result i of the last weft_pick_tokens(); waits for it. */
+weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);
 
 /* ---- host access (each waits for what was submitted) --------------------------------------------------------------------- */
 

@@ -338,6 +338,81 @@ static void test_permissions_carry_over(void **state) {
     assert_int_equal(st.st_size, 20);
 }
 
+/* A file that is written through a map appears when it is whole, and can only be read from then on. */
+static void test_write_through_a_map(void **state) {
+    (void)state;
+    weft_error e;
+    weft_map m, own;
+    struct stat st;
+    assert_int_equal(weft_map_create(&m, at("k"), 10000, &e), WEFT_OK);
+    assert_int_equal(m.size, 10000);
+    uint8_t *p = (uint8_t *)(uintptr_t)m.data;
+    assert_true(p[0] == 0 && p[9999] == 0);
+    memset(p, 'k', 10000);
+    assert_false(weft_file_exists(at("k")));
+    assert_false(weft_file_remove_abandoned(m.temp)); /* its writer lives */
+    assert_int_equal(weft_map_publish(&m, &e), WEFT_OK);
+    assert_int_equal(entries(), 1);
+    assert_true(stat(at("k"), &st) == 0 && st.st_size == 10000 && (st.st_mode & 0777) == 0600);
+    assert_int_equal(m.data[9999], 'k');
+    assert_int_equal(weft_map_check(&m, &e), WEFT_OK);
+    assert_int_equal(weft_map_open_own(&own, at("k"), &e), WEFT_OK);
+    assert_memory_equal(own.data, m.data, 10000);
+    assert_true(own.mtime_ns > 1000000000ll * 1000000000ll);
+    weft_map_close(&own);
+    weft_map_close(&m);
+
+    assert_int_equal(weft_map_create(&m, at("k"), 5000, &e), WEFT_OK);
+    weft_map_close(&m); /* not published: the old one stays */
+    assert_int_equal(entries(), 1);
+    assert_true(stat(at("k"), &st) == 0 && st.st_size == 10000);
+
+    /* The folder is in the way of the name: the bytes live on where they are. */
+    assert_int_equal(mkdir(at("l"), 0700), 0);
+    assert_int_equal(weft_map_create(&m, at("l"), 3000000, &e), WEFT_OK);
+    p = (uint8_t *)(uintptr_t)m.data;
+    memset(p, 'l', 3000000);
+    assert_int_equal(weft_map_publish(&m, &e), WEFT_EIO);
+    assert_non_null(strstr(e.text, "cannot write: Is a directory"));
+    assert_int_equal(entries(), 2);
+    assert_true(m.data[0] == 'l' && m.data[2999999] == 'l');
+    p[0] = 'm';
+    assert_int_equal(weft_map_check(&m, &e), WEFT_OK);
+    weft_map_close(&m);
+
+    assert_int_equal(weft_map_create(&m, at("none/k"), 10, &e), WEFT_EIO);
+    assert_int_equal(weft_map_create(&m, at("n"), SIZE_MAX, &e), WEFT_EIO);
+    assert_non_null(strstr(e.text, "too large"));
+    weft_map_close(&m);
+    assert_int_equal(entries(), 2);
+    make("left.tmp", 10);
+    assert_true(weft_file_remove_abandoned(at("left.tmp")));
+    assert_false(weft_file_remove_abandoned(at("left.tmp")));
+    assert_int_equal(symlink("k", at("link")), 0);
+    assert_false(weft_file_remove_abandoned(at("link")));
+    assert_int_equal(weft_map_open_own(&own, at("link"), &e), WEFT_EINVAL);
+    assert_non_null(strstr(e.text, "is a link"));
+    assert_int_equal(entries(), 3);
+}
+
+static void test_folders(void **state) {
+    (void)state;
+    weft_error e;
+    struct stat st;
+    assert_int_equal(weft_dir_make(dir, &e), WEFT_OK);
+    assert_int_equal(weft_dir_make(at("a/b//c/"), &e), WEFT_OK);
+    assert_true(stat(at("a/b"), &st) == 0 && (st.st_mode & 0777) == 0700);
+    assert_int_equal(weft_dir_make(at("a/b/c"), &e), WEFT_OK);
+    assert_int_equal(weft_dir_make("/", &e), WEFT_OK);
+    assert_int_equal(weft_dir_make("", &e), WEFT_EINVAL);
+    make("file", 1);
+    assert_int_equal(weft_dir_make(at("file"), &e), WEFT_EINVAL);
+    assert_non_null(strstr(e.text, "not a folder"));
+    assert_int_equal(weft_dir_make(at("file/x"), &e), WEFT_EIO);
+    assert_non_null(strstr(e.text, "file/x: cannot make the folder: Not a directory"));
+    assert_true(rmdir(at("a/b/c")) == 0 && rmdir(at("a/b")) == 0);
+}
+
 int main(void) {
     weft_map m;
     if (setup(NULL) != 0 || weft_file_write(at("g"), at(""), 0, NULL) != WEFT_OK || truncate(at("g"), 20000) != 0) return 1;
@@ -360,6 +435,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_write_failures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_permissions_carry_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_write_through_a_map, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_folders, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

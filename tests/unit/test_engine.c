@@ -1,37 +1,53 @@
-/* test_engine.c: the promise, byte for byte, on the goldens and the bundled model: tokens and stored memory do not depend on draft
- * depth, on how many drafts are accepted, on chunks, on threads, or on who shares the batch. Counters are asserted as well, so that
- * an engine that goes row by row cannot pass. */
+/* test_engine.c: the promise, byte for byte, on the goldens, on forged models of 4 and 8 bits and on the bundled model: tokens and
+ * stored memory do not depend on draft depth, on how many drafts are accepted, on chunks, on threads, or on who shares the batch.
+ * Counters are asserted as well, so that an engine that goes row by row cannot pass.
+ *
+ * Everything runs in the fast mode and in the precise one with the best kernels of this processor; the heart of it once more with
+ * each of the others. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "forge/synth.h"
+#include "ops/cpu/kernels.h"
 
+static char forged[2][300]; /* folders of models that this program makes: a mixture of 4 bits, a dense model of 8 */
 static const char *const models[] = {
     "tests/data/golden/qwen3_5-dense",
     "tests/data/golden/qwen3_5-dense-tied",
     "tests/data/golden/qwen3_5-dense-odd",
     "tests/data/golden/qwen3_5-moe",
+    forged[0],
+    forged[1],
     "models/mini",
 };
-enum { MODELS = sizeof models / sizeof *models, GOLDENS = MODELS - 1, PROMPT = 70, LENGTH = 300 };
+enum { MODELS = sizeof models / sizeof *models, MINI = MODELS - 1, PROMPT = 70, LENGTH = 300 };
 
-/* The bundled model takes a hundred times a golden's work, and sanitizers ten times that. */
+/* What a run of the tests is about. */
+static bool precise;
+static const char *isa; /* NULL: the best */
+static int n_models = MODELS;
+
+/* The bundled model takes a hundred times a golden's work, the precise mode several times the fast one's, and sanitizers ten times
+ * that. */
 static int length_for(int model) {
+    int length = model == MINI && precise ? LENGTH / 10 : LENGTH;
 #if defined(__SANITIZE_THREAD__)
-    return model == GOLDENS ? LENGTH / 15 : LENGTH / 5;
+    return model == MINI ? LENGTH / 15 : length / 5;
 #elif defined(__SANITIZE_ADDRESS__)
-    return model == GOLDENS ? LENGTH / 10 : LENGTH;
+    return model == MINI ? LENGTH / 10 : length;
 #else
-    (void)model;
-    return LENGTH;
+    return length;
 #endif
 }
 
@@ -40,8 +56,14 @@ static int length_for(int model) {
 static weft_engine *open_model(const char *model, int threads, int chunk, int requests) {
     weft_engine *g = NULL;
     weft_error e = {0};
-    weft_config c = {
-        .model = model, .threads = threads, .chunk = chunk, .max_requests = requests, .context = 2048 * requests, .max_depth = 4};
+    weft_config c = {.model = model,
+                     .threads = threads,
+                     .isa = isa,
+                     .precise = precise,
+                     .chunk = chunk,
+                     .max_requests = requests,
+                     .context = 2048 * requests,
+                     .max_depth = 4};
     if (weft_engine_open(&g, &c, &e) != WEFT_OK) fail_msg("%s: %s", model, e.text);
     return g;
 }
@@ -163,7 +185,7 @@ static void forced(int32_t *drafts, const int32_t *truth, size_t n, int vocab, c
 static void depth_changes_nothing(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < n_models; m++) {
         weft_engine *g = open_model(models[m], 2, 64, 1);
         int length = length_for(m);
         make_prompt(prompt, PROMPT, 1);
@@ -193,7 +215,7 @@ static void depth_changes_nothing(void **state) {
                 same_memory(base, a);
                 drop(a);
             }
-            if (m == GOLDENS) assert_true(accepted > 0); /* a trained head, or a random one that agrees now and then */
+            if (m == MINI) assert_true(accepted > 0); /* a trained head, or a random one that agrees now and then */
             drop(base);
         }
         weft_engine_close(g);
@@ -205,7 +227,7 @@ static void depth_changes_nothing(void **state) {
 static void every_accept_count(void **state) {
     (void)state;
     int32_t prompt[PROMPT], drafts[LENGTH];
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < n_models; m++) {
         weft_engine *g = open_model(models[m], 2, 64, 1);
         int length = length_for(m);
         make_prompt(prompt, PROMPT, 2);
@@ -252,18 +274,20 @@ static void every_accept_count(void **state) {
 /* ---- history
  * ------------------------------------------------------------------------------------------------------------------------ */
 
-/* 200 generated tokens, dropped and prefilled cold, leave the same states, convolution windows, KV rows, MTP rows and hidden row:
- * for any chunk and thread count. */
+/* 200 generated tokens (fewer of a large model), dropped and prefilled cold, leave the same states, convolution windows, KV rows,
+ * MTP rows and hidden row: for any chunk and thread count. */
 static void generated_equals_prefilled(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
     const struct { int threads, chunk; } ways[] = {{1, 1}, {1, 7}, {2, 64}, {3, 150}, {2, 1000}};
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < n_models; m++) {
         weft_engine *g = open_model(models[m], 2, 32, 1);
+        int tokens = length_for(m) * 2 / 3;
         make_prompt(prompt, PROMPT, 3);
-        answer *a = ask(
-            g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 200, .depth = 3, .ignore_end = true}, true);
-        assert_int_equal(a->done, PROMPT + 199);
+        answer *a =
+            ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = tokens, .depth = 3, .ignore_end = true},
+                true);
+        assert_int_equal(a->done, PROMPT + tokens - 1);
         weft_engine_close(g);
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
             g = open_model(models[m], ways[w].threads, ways[w].chunk, 1);
@@ -289,7 +313,7 @@ static void company_changes_nothing(void **state) {
     enum { N = 6 };
     static const int lengths[N] = {1, 70, 5, 133, 64, 65}, tokens[N] = {90, 40, 120, 60, 1, 77};
     int32_t prompts[N][140], drafts[N][128];
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < n_models; m++) {
         answer *alone[N], *together[N];
         weft_request_desc d[N];
         weft_engine *g = open_model(models[m], 2, 64, 1);
@@ -380,7 +404,7 @@ static void budget_is_exact(void **state) {
 static void accepted_end_token(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
-    for (int m = 0; m < GOLDENS; m++) {
+    for (int m = 0; m < MINI; m++) {
         weft_engine *g = open_model(models[m], 2, 64, 1);
         make_prompt(prompt, PROMPT, 5);
         answer *base =
@@ -558,7 +582,7 @@ static void tiny_temperatures(void **state) {
 static void no_allocation_while_generating(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
-    for (int m = 0; m < MODELS; m++) {
+    for (int m = 0; m < n_models; m++) {
         weft_engine *g = open_model(models[m], 2, 32, 2);
         make_prompt(prompt, PROMPT, 8);
         answer end[2] = {{{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0}};
@@ -681,6 +705,107 @@ static void out_of_memory_is_an_error(void **state) {
     }
 }
 
+/* ---- the arithmetic ------------------------------------------------------------------------------------------------------ */
+
+/* What the plain C kernels give, every instruction set gives: text and memory. */
+static void instruction_sets_agree(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    make_prompt(prompt, PROMPT, 14);
+    for (int m = 0; m < MODELS - precise; m++) { /* the bundled model in plain C and precise would take a minute */
+        answer *base = NULL;
+        int length = m == MINI ? length_for(m) / 15 : length_for(m) / 3;
+        for (int i = 0; weft_isas[i]; i++) { /* in whatever order: all are the same */
+            if (!weft_isa_here(weft_isas[i])) continue;
+            isa = weft_isas[i]->name;
+            weft_engine *g = open_model(models[m], 2, 64, 1);
+            assert_string_equal(weft_dev_isa(g->dev), isa);
+            answer *a = ask(g,
+                            (weft_request_desc){.prompt = prompt,
+                                                .n_prompt = PROMPT,
+                                                .max_tokens = length,
+                                                .temperature = 0.6,
+                                                .seed = 8,
+                                                .depth = 2,
+                                                .ignore_end = true},
+                            true);
+            weft_engine_close(g);
+            if (base) {
+                same_ids(base, a);
+                same_memory(base, a);
+                drop(a);
+            } else
+                base = a;
+        }
+        drop(base);
+    }
+    isa = NULL;
+}
+
+/* ---- models of few bits -------------------------------------------------------------------------------------------------- */
+
+static const weft_shape mixture = {.name = "mixture",
+                                   .hidden = 128,
+                                   .n_layers = 4,
+                                   .attention_every = 4,
+                                   .vocab = 400,
+                                   .context = 4096,
+                                   .n_heads = 4,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 64,
+                                   .rotary_dim = 16,
+                                   .gdn_k_heads = 2,
+                                   .gdn_v_heads = 4,
+                                   .gdn_dim = 32,
+                                   .gdn_conv = 4,
+                                   .n_experts = 8,
+                                   .top_k = 3,
+                                   .moe_intermediate = 64,
+                                   .shared_intermediate = 128};
+static const weft_shape dense = {.name = "dense",
+                                 .hidden = 192,
+                                 .n_layers = 3,
+                                 .attention_every = 2,
+                                 .vocab = 330,
+                                 .context = 4096,
+                                 .tied = true,
+                                 .intermediate = 320,
+                                 .n_heads = 2,
+                                 .n_kv_heads = 1,
+                                 .head_dim = 96,
+                                 .rotary_dim = 24,
+                                 .gdn_k_heads = 1,
+                                 .gdn_v_heads = 2,
+                                 .gdn_dim = 64,
+                                 .gdn_conv = 3};
+static char scratch[200];
+
+static int forge(void) {
+    const char *tmp = getenv("TMPDIR");
+    weft_error e;
+    uint64_t bytes;
+    snprintf(scratch, sizeof scratch, "%s/weft-engine-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(scratch)) return -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(forged[i], sizeof forged[i], "%s/%s", scratch, i ? "dense" : "mixture");
+        weft_synth y = {.shape = i ? &dense : &mixture, .bits = i ? 8 : 4, .seed = 5, .out = forged[i]};
+        if (weft_synth_write(&y, &bytes, &e) != WEFT_OK) {
+            print_error("%s\n", e.text);
+            return -1;
+        }
+    }
+    return 0;
+}
+static void drop_forged(void) {
+    static const char *const files[] = {"config.json", "model.safetensors", ""};
+    char path[400];
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s", forged[i / 3], files[i % 3]);
+        remove(path);
+    }
+    rmdir(scratch);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depth_changes_nothing),
@@ -698,6 +823,33 @@ int main(void) {
         cmocka_unit_test(cancelled_requests_leave_no_trace),
         cmocka_unit_test(impossible_requests_are_refused),
         cmocka_unit_test(out_of_memory_is_an_error),
+        cmocka_unit_test(instruction_sets_agree),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest heart[] = {
+        cmocka_unit_test(depth_changes_nothing),
+        cmocka_unit_test(generated_equals_prefilled),
+        cmocka_unit_test(company_changes_nothing),
+    };
+    const weft_isa *best = NULL;
+    if (forge() != 0 || weft_isa_choose(&best, NULL, NULL) != WEFT_OK) return 1;
+    int failed = 0;
+    for (int mode = 0; mode < 2; mode++) {
+        precise = mode;
+        print_message("%s, %s\n", best->name, precise ? "precise" : "fast");
+        failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    precise = false;
+    n_models = MINI;
+    for (int i = 0; weft_isas[i]; i++) {
+        if (weft_isas[i] == best) continue;
+        isa = weft_isas[i]->name;
+        if (!weft_isa_here(weft_isas[i]))
+            print_message("skipped: %s, this processor cannot run it\n", isa);
+        else {
+            print_message("%s, fast\n", isa);
+            failed += cmocka_run_group_tests(heart, NULL, NULL);
+        }
+    }
+    drop_forged();
+    return failed;
 }

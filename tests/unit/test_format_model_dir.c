@@ -1,7 +1,13 @@
 /* test_format_model_dir.c: one tiny network published in all the ways that publishers have, and folders that are none. */
 #include "format_files.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+
 #include "format/model_dir.h"
+
+static struct sigaction ours; /* cmocka has put a SIGBUS handler of its own in the place of ours for the time of a test */
 
 enum { HIDDEN = 64, VOCAB = 320, CHANNELS = 128 };
 static uint16_t zeros[VOCAB * HIDDEN], ones[HIDDEN];
@@ -253,7 +259,182 @@ static void test_every_allocation_may_fail(void **state) {
     assert_true(n > 15);
 }
 
+/* ---- the fingerprint ----------------------------------------------------------------------------------------------------- */
+
+typedef struct print {
+    uint8_t hash[16];
+} print;
+
+static print fingerprint(void) {
+    weft_error e;
+    print p;
+    weft_model_dir d = good(scratch);
+    if (weft_model_dir_fingerprint(&d, p.hash, &e) != WEFT_OK) fail_msg("%s", e.text);
+    weft_model_dir_close(&d);
+    return p;
+}
+
+static bool same(print a, print b) {
+    return memcmp(a.hash, b.hash, sizeof a.hash) == 0;
+}
+
+/* Every tensor file was written at that time, as after unpacking an archive. */
+static void set_times(int64_t ns) {
+    static const char *const names[] = {"model.safetensors", "mtp.safetensors"};
+    struct timespec t[2] = {{.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
+    t[1] = t[0];
+    for (size_t i = 0; i < 2; i++)
+        if (weft_file_exists(at(names[i]))) assert_int_equal(utimensat(AT_FDCWD, at(names[i]), t, 0), 0);
+}
+
+/* Adds to a byte, counted from the end if negative, and sets the times back. */
+static void change(const char *name, int64_t place, int64_t time) {
+    uint8_t x = 0;
+    struct stat st;
+    int fd = open(at(name), O_RDWR);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    if (place < 0) place += st.st_size;
+    assert_int_equal(pread(fd, &x, 1, (off_t)place), 1);
+    x++;
+    assert_int_equal(pwrite(fd, &x, 1, (off_t)place), 1);
+    close(fd);
+    set_times(time);
+}
+
+static void test_fingerprint(void **state) {
+    (void)state;
+    const int64_t time = 1700000000123456789;
+    const made ways = {.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .mtp_file = "mtp.safetensors"};
+    write_model(&ways);
+    set_times(time);
+    print p = fingerprint();
+    assert_true(same(fingerprint(), p));
+
+    /* Of less than a megabyte of data every byte is looked at. */
+    static const struct {
+        const char *file;
+        int64_t place;
+    } bytes[] = {{"model.safetensors", -1}, {"model.safetensors", -40000}, {"mtp.safetensors", -1}, {"mtp.safetensors", -5000}};
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        change(bytes[i].file, bytes[i].place, time);
+        if (same(fingerprint(), p)) fail_msg("a change %zu was not noticed", i);
+        write_model(&ways);
+        set_times(time);
+        assert_true(same(fingerprint(), p));
+    }
+    set_times(time + 1);
+    assert_false(same(fingerprint(), p));
+    set_times(time);
+    char *other = swap(tiny_config, "10000000.0", "10000001.0");
+    put_text("config.json", other);
+    free(other);
+    assert_false(same(fingerprint(), p));
+    put_text("config.json", tiny_config);
+    assert_true(same(fingerprint(), p));
+    assert_int_equal(rename(at("model.safetensors"), at("other.safetensors")), 0);
+    assert_false(same(fingerprint(), p));
+    assert_int_equal(rename(at("other.safetensors"), at("model.safetensors")), 0);
+    assert_true(same(fingerprint(), p));
+
+    /* The folder's own name and place are no part of it. */
+    char old[sizeof scratch];
+    snprintf(old, sizeof old, "%s", scratch);
+    strcat(scratch, "-moved");
+    assert_int_equal(rename(old, scratch), 0);
+    bool moved = same(fingerprint(), p);
+    assert_int_equal(rename(scratch, old), 0);
+    snprintf(scratch, sizeof scratch, "%s", old);
+    assert_true(moved);
+}
+
+/* Other weights of the same sizes and times: of a large file samples are read, which any other training changes. */
+static void test_fingerprint_samples(void **state) {
+    (void)state;
+    enum { ROWS = 20000 };
+    uint16_t *large = calloc(ROWS, 2 * HIDDEN * sizeof *large); /* 5 MB */
+    weft_tensor t[] = {tensor("model.embed_tokens.weight", WEFT_BF16, 2, VOCAB, HIDDEN, 0, zeros),
+                       tensor("lm_head.weight", WEFT_BF16, 2, VOCAB, HIDDEN, 0, zeros),
+                       tensor("model.layers.0.linear_attn.conv1d.weight", WEFT_BF16, 3, CHANNELS, 1, 4, zeros),
+                       tensor("z", WEFT_BF16, 2, ROWS, 2 * HIDDEN, 0, large)};
+    put_text("config.json", tiny_config);
+    put_tensors("model.safetensors", t, 4, NULL);
+    set_times(1000000000);
+    print p = fingerprint();
+    change("model.safetensors", -1, 1000000000); /* the last sample ends with the data */
+    assert_false(same(fingerprint(), p));
+    for (size_t i = 1000000; i < 1000000 + 16384; i++) large[i] = 0x3f80;
+    put_tensors("model.safetensors", t, 4, NULL);
+    set_times(1000000000);
+    assert_false(same(fingerprint(), p));
+    free(large);
+
+    /* No data at all behind the header of a second file. */
+    write_model(&(made){.trunk = "model.", .head = "lm_head"});
+    put_tensors("mtp.safetensors", NULL, 0, NULL);
+    (void)fingerprint();
+}
+
+static void test_fingerprint_fails(void **state) {
+    (void)state;
+    weft_error e;
+    uint8_t hash[16];
+    write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .mtp_file = "mtp.safetensors"});
+    weft_model_dir d = good(scratch);
+    uint64_t n = 1;
+    for (;; n++) {
+        weft_alloc_fail_at(n);
+        weft_status st = weft_model_dir_fingerprint(&d, hash, &e);
+        weft_alloc_fail_at(0);
+        if (st == WEFT_OK) break;
+        assert_int_equal(st, WEFT_ENOMEM);
+    }
+    assert_true(n > 3);
+    sigaction(SIGBUS, &ours, NULL);
+    assert_int_equal(truncate(at("model.safetensors"), 4), 0);
+    assert_says(weft_model_dir_fingerprint(&d, hash, &e), &e, WEFT_EIO, "cut short");
+    remove(at("config.json"));
+    assert_says(weft_model_dir_fingerprint(&d, hash, &e), &e, WEFT_EIO, "config.json: ");
+    weft_model_dir_close(&d);
+}
+
+static void test_names(void **state) {
+    (void)state;
+    static const char *const names[][2] = {
+        {"models/mini", "mini"},
+        {"/m/Qwen3.5-2B", "Qwen3.5-2B"},
+        {"mini", "mini"},
+        {"/", ""},
+        {"/hub/models--Qwen--Qwen3.5-2B/snapshots/0123abcd", "Qwen--Qwen3.5-2B"},
+        {"/hub/Qwen/snapshots/0123abcd", "0123abcd"},
+        {"models--a--b/snapshots/1", "a--b"},
+        {"snapshots/1", "1"},
+        {"snapshots", "snapshots"},
+    };
+    char name[256];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        weft_model_dir_name(&(weft_model_dir){.path = (char *)(uintptr_t)names[i][0]}, name);
+        assert_string_equal(name, names[i][1]);
+    }
+    char back[1000], here[1000], dot[] = ".";
+    assert_non_null(getcwd(back, sizeof back));
+    assert_int_equal(chdir(scratch), 0);
+    assert_non_null(getcwd(here, sizeof here));
+    weft_model_dir_name(&(weft_model_dir){.path = dot}, name);
+    assert_string_equal(name, strrchr(here, '/') + 1);
+    assert_int_equal(chdir(back), 0);
+    char *deep = calloc(10000, 1);
+    memset(deep, 'x', 9999);
+    memcpy(deep + 9000, "/end", 4);
+    weft_model_dir_name(&(weft_model_dir){.path = deep}, name);
+    assert_int_equal(strlen(name), 255);
+    assert_memory_equal(name, "endxxx", 6);
+    free(deep);
+}
+
 int main(void) {
+    weft_map m;
+    if (weft_map_open(&m, "/dev/null", NULL) == WEFT_OK) return 1; /* the fault handler comes before cmocka's */
+    sigaction(SIGBUS, NULL, &ours);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_prefixes, values),
         cmocka_unit_test_setup(test_norm_convention_of_the_drafter, values),
@@ -262,6 +443,10 @@ int main(void) {
         cmocka_unit_test_setup(test_no_model, values),
         cmocka_unit_test_setup(test_cache_folder, values),
         cmocka_unit_test_setup(test_every_allocation_may_fail, values),
+        cmocka_unit_test_setup(test_fingerprint, values),
+        cmocka_unit_test_setup(test_fingerprint_samples, values),
+        cmocka_unit_test_setup(test_fingerprint_fails, values),
+        cmocka_unit_test_setup(test_names, values),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

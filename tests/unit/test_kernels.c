@@ -16,6 +16,7 @@
 
 #include "base/fpu.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/tiles.h"
 
 #define U 0x1p-24 /* half an ulp of 1: the relative error of one rounding */
 
@@ -29,20 +30,27 @@
 /* ---- tables, memory, numbers --------------------------------------------------------------------------------------------- */
 
 static const weft_kernels *tables[3];
+static const weft_gdn_kernels *gdn[3];
+static const char *names[3];
 static int n_tables;
 
+static void add_table(const char *name, const weft_kernels *kernels, const weft_gdn_kernels *gdn_kernels, bool here) {
+    if (!here) {
+        print_message("skipped: the copy for %s, this processor has none\n", name);
+        return;
+    }
+    names[n_tables] = name;
+    gdn[n_tables] = gdn_kernels;
+    tables[n_tables++] = kernels;
+}
 static void find_tables(void) {
-    tables[n_tables++] = &weft_kernels_base;
+    add_table("any processor", &weft_kernels_base, &weft_gdn_kernels_base, true);
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2"))
-        tables[n_tables++] = &weft_kernels_v3;
-    else
-        print_message("skipped: %s, this processor has no AVX2\n", weft_kernels_v3.name);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
-        tables[n_tables++] = &weft_kernels_v4;
-    else
-        print_message("skipped: %s, this processor has no AVX-512\n", weft_kernels_v4.name);
+    bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    add_table("AVX2", &weft_kernels_v3, &weft_gdn_kernels_v3, v3);
+    add_table("AVX-512", &weft_kernels_v4, &weft_gdn_kernels_v4,
+              v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
 #endif
 }
 
@@ -244,7 +252,7 @@ static void test_gates_are_accurate(void **state) {
             decay[j] = (float)(-1 / sp); /* decay softplus = -1: an error of softplus is an equal one of a */
             beta[j] = alpha[j];
         }
-        tables[0]->gdn_gates(a, b, alpha, beta, decay, dt, 16);
+        gdn[0]->gates(a, b, alpha, beta, decay, dt, 16);
         for (int j = 0; j < 16; j++) {
             double z = (double)decay[j] * log1p(exp((double)alpha[j]));
             worst = fmax(worst, fabs(a[j] / exp(z) - 1));
@@ -285,14 +293,14 @@ static weft_dev *open_dev(void) {
     return d;
 }
 
-/* Every code of F16 and BF16, any bits of F32: unpacked is weft_to_f32, bit for bit. Denormals keep their bits (BF16, F32) or are
- * normal in float32 (F16); NaN payloads stay, too. */
+/* Every code of F16 and BF16, any bits of F32, panels that are not full: unpacked is weft_to_f32, bit for bit. Denormals keep their
+ * bits (BF16, F32) or are normal in float32 (F16); NaN payloads stay, too. */
 static void test_unpack_plain(void **state) {
     (void)state;
     static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F32};
     for (int i = 0; i < 3; i++)
         for (int k = 1; k <= 1024; k = k < 70 ? k + 1 : k < 130 ? k + 30 : 1024 - (k == 1024 ? -1 : 0)) {
-            int64_t n = k == 1024 ? 64 : 3, experts = k == 1024 ? 1 : 2;
+            int64_t n = k == 1024 ? 64 : 1 + k % 19, experts = k == 1024 ? 1 : 2;
             size_t size = weft_dtype_size(types[i]), row_bytes = (size_t)k * size;
             uint8_t *values = random_bytes((size_t)(n * experts) * row_bytes);
             if (k == 1024 && size == 2)
@@ -312,8 +320,8 @@ static void test_unpack_plain(void **state) {
                     guards_hold("unpack", got, ROUND16(k));
                     for (int c = 0; c < ROUND16(k); c++)
                         if (to_bits(got[c]) != to_bits(want[c]))
-                            fail_msg("%s %s: row %d column %d of %d: %08x, not %08x", tables[t]->name, weft_dtype_name(types[i]),
-                                     (int)r, c, k, to_bits(got[c]), to_bits(want[c]));
+                            fail_msg("%s %s: row %d column %d of %d: %08x, not %08x", names[t], weft_dtype_name(types[i]), (int)r,
+                                     c, k, to_bits(got[c]), to_bits(want[c]));
                 }
             }
             weft_dev_close(d);
@@ -329,7 +337,7 @@ static void test_unpack_affine(void **state) {
     for (int i = 0; i < 6 * 3 * 3 * 3; i++) {
         int bits = widths[i % 6], group = group_sizes[i / 6 % 3], k = group * (1 + i / 54 % 3 + below(4));
         weft_dtype type = types[i / 18 % 3];
-        int64_t n = 3, experts = 2;
+        int64_t n = 1 + below(40), experts = 1 + below(3);
         int groups = k / group, rows = (int)(n * experts);
         size_t size = weft_dtype_size(type);
         uint8_t *codes = random_bytes((size_t)(rows * k));
@@ -364,10 +372,28 @@ static void test_unpack_affine(void **state) {
                     weft_to_f32(&bias, type, biases + (size_t)(r * groups + c / group) * size, 1);
                     float product = scale * (float)codes[r * k + c], want = product + bias;
                     if (to_bits(got[c]) != to_bits(want) && !(isnan(got[c]) && isnan(want)))
-                        fail_msg("%s, %d bits, group %d: row %d column %d of %d: %a, not %a", tables[t]->name, bits, group, r, c, k,
+                        fail_msg("%s, %d bits, group %d: row %d column %d of %d: %a, not %a", names[t], bits, group, r, c, k,
                                  (double)got[c], (double)want);
                 }
             }
+        for (int64_t p = 0; p < experts * panel_count(m);
+             p++) { /* the same, 16 rows at a time; what fills up the last panel is 0 */
+            float *panel = output(k * LANES, NULL);
+            EACH_TABLE(t) {
+                tables[t]->unpack_panel(panel, m, p);
+                guards_hold("unpack_panel", panel, k * LANES);
+                for (int o = 0; o < LANES; o++) {
+                    int64_t row = p % panel_count(m) * LANES + o;
+                    if (row < n) tables[0]->unpack(got, m, p / panel_count(m) * n + row);
+                    for (int c = 0; c < k; c++)
+                        if (row < n)
+                            same("unpack_panel and unpack", panel + c * LANES + o, got + c, 1);
+                        else
+                            assert_true(panel[c * LANES + o] == 0);
+                }
+            }
+            free(held[--n_held]);
+        }
         weft_dev_close(d);
         drop_all();
     }
@@ -443,7 +469,7 @@ static void test_the_written_order(void **state) {
             assert_true(total == tree(sums));
 
             float *s = output(k_dim * LANES, s0);
-            tables[t]->gdn_token(s, d, out, q, kk, v, a, b, k_dim);
+            gdn[t]->token(s, d, out, q, kk, v, a, b, k_dim);
             for (int c = 0; c < LANES; c++) {
                 float m[4] = {0}, o[4] = {0};
                 for (int i = 0; i < k_dim; i++) {
@@ -541,7 +567,7 @@ static void test_unit(void **state) {
         float *x = input(n, kd), length = below(2) ? 1 : 1 / sqrtf((float)n), *first = NULL;
         EACH_TABLE(t) {
             float *y = output(n, x);
-            tables[t]->unit(y, n, length);
+            gdn[t]->unit(y, n, length);
             guards_hold("unit", y, n);
             if (first) same("unit of two tables", first, y, n);
             if (!first) first = y;
@@ -726,7 +752,7 @@ static void test_conv(void **state) {
         for (int t = 0; t < taps; t++) raw[t] = padded(channels, room, kd);
         EACH_TABLE(t) {
             float *y = output(room, NULL);
-            tables[t]->conv(y, raw, taps, w, (size_t)channels, channels);
+            gdn[t]->conv(y, raw, taps, w, (size_t)channels, channels);
             guards_hold("conv", y, room);
             if (first) same("conv of two tables", first, y, channels);
             if (!first) first = y;
@@ -757,7 +783,7 @@ static void test_gdn_gates(void **state) {
             for (int i = 0; i < n; i++) alpha[i] *= 30, beta[i] *= 30;
         EACH_TABLE(t) {
             float *a = output(n, NULL), *b = output(n, NULL);
-            tables[t]->gdn_gates(a, b, alpha, beta, decay, dt, n);
+            gdn[t]->gates(a, b, alpha, beta, decay, dt, n);
             guards_hold("gates a", a, n);
             guards_hold("gates b", b, n);
             if (first[0]) {
@@ -787,11 +813,11 @@ static void test_gdn_token_and_replay(void **state) {
               a = fabsf(number(PLAIN)), b = fabsf(number(PLAIN)), *first[3] = {0};
         EACH_TABLE(t) {
             float *s = output(size, s0), *d = output(LANES, NULL), *y = output(LANES, NULL), *again = output(size, s0);
-            tables[t]->gdn_token(s, d, y, q, k, v, a, b, k_dim);
+            gdn[t]->token(s, d, y, q, k, v, a, b, k_dim);
             guards_hold("state", s, size);
             guards_hold("delta", d, LANES);
             guards_hold("output", y, LANES);
-            tables[t]->gdn_replay(again, d, k, a, k_dim);
+            gdn[t]->replay(again, d, k, a, k_dim);
             guards_hold("replayed state", again, size);
             same("a replayed token and a run one", again, s, size); /* what makes rollback a count */
             if (first[0]) {
@@ -843,18 +869,65 @@ static void test_gdn_numeric_vector(void **state) {
             float qn[2], kn[2], a[2], b[2];
             memcpy(qn, q[i], sizeof qn);
             memcpy(kn, k[i], sizeof kn);
-            tables[t]->unit(qn, 2, 1 / sqrtf(2));
-            tables[t]->unit(kn, 2, 1);
-            tables[t]->gdn_gates(a, b, alpha[i], beta[i], decay, dt, 2);
+            gdn[t]->unit(qn, 2, 1 / sqrtf(2));
+            gdn[t]->unit(kn, 2, 1);
+            gdn[t]->gates(a, b, alpha[i], beta[i], decay, dt, 2);
             for (int h = 0; h < 2; h++) {
                 float value[LANES] = {v[h][i][0], v[h][i][1]}, d[LANES], y[LANES];
-                tables[t]->gdn_token(s[h], d, y, qn, kn, value, a[h], b[h], 2);
+                gdn[t]->token(s[h], d, y, qn, kn, value, a[h], b[h], 2);
                 for (int c = 0; c < 2; c++) near_to("vector's output", c, y[c], out[h][i][c], 1e-6);
                 for (int c = 2; c < LANES; c++) assert_true(y[c] == 0); /* columns that the head does not have stay zero */
             }
         }
         for (int h = 0; h < 2; h++)
             for (int i = 0; i < 4; i++) near_to("vector's state", i, s[h][i / 2 * LANES + i % 2], last[h][i / 2][i % 2], 1e-6);
+    }
+}
+
+/* ---- the choice ---------------------------------------------------------------------------------------------------------- */
+
+/* auto is the best that runs here; a name that cannot be had is refused with the reason: a slip of the pen, another processor,
+ * another build. */
+static void test_choosing(void **state) {
+    (void)state;
+    const weft_isa *isa = NULL, *best = NULL, *again = NULL;
+    weft_error e;
+    assert_int_equal(weft_isa_choose(&best, NULL, &e), WEFT_OK);
+    assert_int_equal(weft_isa_choose(&again, "auto", &e), WEFT_OK);
+    assert_ptr_equal(best, again);
+    bool found = false;
+    int count = 0;
+    for (; weft_isas[count]; count++) {
+        const weft_isa *one = weft_isas[count];
+        for (int i = 0; i < count; i++) assert_string_not_equal(one->name, weft_isas[i]->name);
+        assert_true(one->kernels->unpack && one->gdn->token && one->linear->quantize && one->linear->affine && one->linear->plain);
+        weft_status s = weft_isa_choose(&isa, one->name, &e);
+        if (weft_isa_here(one)) {
+            assert_int_equal(s, WEFT_OK);
+            assert_ptr_equal(isa, one);
+            assert_true(found || one == best); /* best first */
+            found = true;
+        } else {
+            assert_int_equal(s, WEFT_ESUPPORT);
+            assert_non_null(strstr(e.text, "this processor cannot run"));
+            assert_non_null(strstr(e.text, one->name));
+        }
+    }
+    assert_string_equal(weft_isas[count - 1]->name, "reference"); /* always there */
+    assert_true(weft_isa_here(weft_isas[count - 1]));
+#if defined(__x86_64__)
+    const char *other = "neon";
+#else
+    const char *other = "avx2";
+#endif
+    assert_int_equal(weft_isa_choose(&isa, other, &e), WEFT_ESUPPORT);
+    assert_non_null(strstr(e.text, "this build has no kernels"));
+    assert_non_null(strstr(e.text, other));
+    static const char *const unknown[] = {"", "avx9", "AVX2", "reference-128", "auto|reference", " avx2", "avx2 "};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        assert_int_equal(weft_isa_choose(&isa, unknown[i], &e), WEFT_EINVAL);
+        assert_non_null(strstr(e.text, "unknown kernels"));
+        assert_non_null(strstr(e.text, "reference")); /* which there are */
     }
 }
 
@@ -887,6 +960,7 @@ int main(void) {
         cmocka_unit_test(test_gdn_gates),
         cmocka_unit_test(test_gdn_token_and_replay),
         cmocka_unit_test(test_gdn_numeric_vector),
+        cmocka_unit_test(test_choosing),
     };
     return cmocka_run_group_tests(tests, enter, NULL);
 }

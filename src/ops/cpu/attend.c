@@ -2,13 +2,16 @@
  *
  * Keys are taken in chunks of ATTEND_CHUNK at absolute positions. A chunk gives (maximum, sum, weighted values) of its visible
  * keys; chunks merge in ascending order. A row's result therefore depends on its position and its keys alone, whatever rows are
- * computed beside it.
+ * computed beside it, and whoever computes which chunk.
  *
- * A piece of work is a block of queries that read the same keys: some rows of one span by some heads of one key head. They go
- * through a page together; what lies beyond a query's own position is never multiplied into it. */
+ * A block is some rows of one span; with the heads of one key head they are queries that read the same keys. A piece of work is a
+ * block by a key head: all its chunks one after another, each used by all queries while it is in the cache. Where that gives too
+ * few pieces, as one row far into its context does, a block is split: its pieces are runs of chunks, whose results are kept and
+ * merged afterwards. They share room for so many results; what does not fit waits for the next wave. */
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kv.h"
 
 typedef struct attend_job {
     weft_dev *d;
@@ -16,149 +19,359 @@ typedef struct attend_job {
     const weft_attention *a;
     weft_buf *y;
     const weft_buf *q, *k, *v;
-    int rows, heads;             /* of a block, at most; the heads share a key head */
-    int row_blocks, head_blocks; /* head_blocks: of all key heads */
+    int group, heads; /* query heads of a key head; of them at a time */
+    int blocks;       /* in d->attend_blocks */
+    int first, end;   /* blocks of this wave */
+    int pieces, wave;
 } attend_job;
-
-static float *kv_row(const kv_layer *l, float *base, int page, int head, int row) {
-    return base + (((size_t)page * (size_t)l->n_kv_heads + (size_t)head) * WEFT_PAGE_ROWS + (size_t)row) * (size_t)l->ld;
-}
-
-static void write_rows(const attend_job *j) {
-    const weft_dev *d = j->d;
-    size_t bytes = (size_t)j->l->head_dim * sizeof(float);
-    for (int i = 0; i < d->step->n_spans; i++) {
-        const weft_span *s = &d->step->spans[i];
-        for (int r = 0; r < s->certain + s->speculative; r++) {
-            int pos = s->pos + r;
-            if (pos < s->write_from || pos < j->a->first_key) continue;
-            int page = s->pages[pos / WEFT_PAGE_ROWS], at = pos % WEFT_PAGE_ROWS;
-            for (int h = 0; h < j->l->n_kv_heads; h++) {
-                memcpy(kv_row(j->l, j->l->k, page, h, at), buf_row(j->k, s->row + r) + h * j->l->head_dim, bytes);
-                memcpy(kv_row(j->l, j->l->v, page, h, at), buf_row(j->v, s->row + r) + h * j->l->head_dim, bytes);
-            }
-        }
-    }
-}
-
-/* ---- one block of queries ------------------------------------------------------------------------------------------------ */
-
-typedef struct block {
-    const weft_span *span;
-    int kv_head, head, heads, row, rows; /* queries: heads head.. of rows row.., heads fastest */
-    int pos;                             /* of the first row */
-    float *q, *o, *chunk_o;              /* [queries][ld] each */
-    float *p;                            /* [queries][ATTEND_CHUNK] */
-    float m[ATTEND_QUERIES], l[ATTEND_QUERIES];
-} block;
 
 static int at_most(int a, int b) {
     return a < b ? a : b;
 }
+static int parts_of(int n, int each) {
+    return (n + each - 1) / each;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------------- */
+
+#define WRITE_ROWS 16
+
+static void write_row(const attend_job *j, int row, int head) {
+    const kv_layer *l = j->l;
+    const weft_span *s = &j->d->step->spans[j->d->row_span[row]];
+    int pos = row_pos(j->d, row), at = pos % WEFT_PAGE_ROWS;
+    if (pos < s->write_from || pos < j->a->first_key) return;
+    uint8_t *k = k_page(l, s->pages[pos / WEFT_PAGE_ROWS], head), *v = v_page(l, s->pages[pos / WEFT_PAGE_ROWS], head);
+    const float *kx = buf_row(j->k, row) + head * l->head_dim, *vx = buf_row(j->v, row) + head * l->head_dim;
+    if (j->d->kv_type == KV_F32) {
+        memcpy(k + (size_t)(at * l->ld) * sizeof *kx, kx, (size_t)l->head_dim * sizeof *kx);
+        memcpy(v + (size_t)(at * l->ld) * sizeof *vx, vx, (size_t)l->head_dim * sizeof *vx);
+    } else {
+        const weft_kv_kernels *kn = &j->d->isa->attend->kv[j->d->kv_type];
+        kn->store_k(k, at, kx, l->head_dim);
+        kn->store_v(v, at, vx, l->head_dim);
+    }
+}
+static void write_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const attend_job *j = ctx;
+    int head = piece % j->l->n_kv_heads, row = piece / j->l->n_kv_heads * WRITE_ROWS;
+    for (int end = at_most(row + WRITE_ROWS, j->d->step->n_rows); row < end; row++) write_row(j, row, head);
+}
+
+/* ---- the queries of a piece ---------------------------------------------------------------------------------------------- */
+
+/* Rows of a block by heads of a key head; heads fastest. Kernels take them in groups of ATTEND_GROUP. */
+typedef struct queries {
+    const weft_span *span;
+    int kv_head, head, heads, row, n; /* n: rows times heads */
+    int pos;                          /* of the first row */
+    float *q;                         /* by groups: tiles [ROUND16(dim)][ATTEND_GROUP], float32 keys [ATTEND_GROUP][ld] */
+    float *p;                         /* [ATTEND_GROUP][ATTEND_P] */
+} queries;
+
 /* Keys of the chunk at `start` that query i sees, were there no first_key. */
-static int keys_of(const block *b, int i, int start) {
-    return at_most(b->pos + i / b->heads + 1 - start, ATTEND_CHUNK);
+static int keys_of(const queries *u, int i, int start) {
+    return at_most(u->pos + i / u->heads + 1 - start, ATTEND_CHUNK);
+}
+static const float *query_row(const attend_job *j, const queries *u, int i) {
+    return buf_row(j->q, u->row + i / u->heads) + (size_t)(u->head + i % u->heads) * (size_t)j->l->head_dim;
+}
+static float *output_row(const attend_job *j, const queries *u, int i) {
+    return buf_row(j->y, u->row + i / u->heads) + (size_t)(u->head + i % u->heads) * (size_t)j->l->head_dim;
+}
+static float *group_q(const attend_job *j, const queries *u, int first) {
+    return u->q + (size_t)first * (size_t)j->l->ld;
 }
 
-static void chunk_scores(const attend_job *j, const block *b, int first, int last_keys, int start) {
-    int ld = j->l->ld, n = b->rows * b->heads;
-    const float *in[ATTEND_QUERIES];
-    for (int i = first; i < n; i++) in[i] = b->q + (size_t)i * (size_t)ld;
-    for (int at = 0; at < last_keys; at += WEFT_PAGE_ROWS) {
-        const float *keys = kv_row(j->l, j->l->k, b->span->pages[(start + at) / WEFT_PAGE_ROWS], b->kv_head, 0);
-        j->d->kernels->dot(b->p + (size_t)first * ATTEND_CHUNK + at, ATTEND_CHUNK, in + first, n - first, keys, (size_t)ld,
-                           at_most(last_keys - at, WEFT_PAGE_ROWS), ld);
+static void gather_queries(const attend_job *j, const queries *u) {
+    int ld = j->l->ld, dim = j->l->head_dim, groups = parts_of(u->n, ATTEND_GROUP);
+    bool tiles = j->d->kv_type != KV_F32;
+    memset(u->q, 0, (size_t)(groups * ATTEND_GROUP * ld) * sizeof *u->q);
+    for (int i = 0; i < u->n; i++) {
+        const float *x = query_row(j, u, i);
+        float *to = group_q(j, u, i - i % ATTEND_GROUP);
+        if (tiles)
+            for (int c = 0; c < dim; c++) to[c * ATTEND_GROUP + i % ATTEND_GROUP] = x[c];
+        else
+            memcpy(to + i % ATTEND_GROUP * ld, x, (size_t)dim * sizeof *x);
     }
 }
 
-/* Keys [from, to) of the chunk for queries [first, end). */
-static void chunk_values(const attend_job *j, const block *b, int first, int end, int start, int from, int to) {
-    int ld = j->l->ld;
-    for (int at = from, next; at < to; at = next) {
-        next = at_most((at / WEFT_PAGE_ROWS + 1) * WEFT_PAGE_ROWS, to);
-        const float *v = kv_row(j->l, j->l->v, b->span->pages[(start + at) / WEFT_PAGE_ROWS], b->kv_head, at % WEFT_PAGE_ROWS);
-        j->d->kernels->values(b->chunk_o + (size_t)first * (size_t)ld, (size_t)ld, b->p + (size_t)first * ATTEND_CHUNK + at,
-                              ATTEND_CHUNK, end - first, v, next - at, ld);
+/* ---- one chunk for one group --------------------------------------------------------------------------------------------- */
+
+static const uint8_t *page_k(const attend_job *j, const queries *u, int page) {
+    return k_page(j->l, u->span->pages[page], u->kv_head);
+}
+static const uint8_t *page_v(const attend_job *j, const queries *u, int page) {
+    return v_page(j->l, u->span->pages[page], u->kv_head);
+}
+
+/* Scores of the first `keys` keys of the chunk for the n queries of a group. */
+static void chunk_scores(const attend_job *j, const queries *u, int first, int n, int start, int keys) {
+    const weft_dev *d = j->d;
+    int ld = j->l->ld, page = start / WEFT_PAGE_ROWS;
+    const float *q = group_q(j, u, first), *in[ATTEND_GROUP];
+    for (int i = 0; i < n; i++) in[i] = q + i * ld;
+    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS, page++) {
+        int some = at_most(keys - at, WEFT_PAGE_ROWS);
+        const uint8_t *k = page_k(j, u, page);
+        if (d->kv_type == KV_F32)
+            d->kernels->dot(u->p + at, ATTEND_P, in, n, (const float *)(const void *)k, (size_t)ld, some, ld);
+        else
+            d->isa->attend->kv[d->kv_type].scores(u->p + at, ATTEND_P, q, n, k, some, j->l->head_dim,
+                                                  at + some < keys ? page_k(j, u, page + 1) : page_v(j, u, start / WEFT_PAGE_ROWS));
     }
 }
 
-static void chunk(const attend_job *j, block *b, int start) {
-    const weft_kernels *kn = j->d->kernels;
-    int ld = j->l->ld, n = b->rows * b->heads, first = 0, visible = start > j->a->first_key ? start : j->a->first_key;
-    while (first < n && start + keys_of(b, first, start) <= visible) first++; /* these see no key of the chunk */
-    if (first == n) return;
-    int common = keys_of(b, first, start);
-    chunk_scores(j, b, first, keys_of(b, n - 1, start), start);
-    float m[ATTEND_QUERIES], l[ATTEND_QUERIES];
-    for (int i = first; i < n; i++) {
-        float *p = b->p + (size_t)i * ATTEND_CHUNK;
-        int keys = keys_of(b, i, start);
-        for (int k = 0; k < keys && start + k < j->a->first_key; k++) p[k] = -__builtin_inff();
-        m[i] = kn->chunk_exp(p, keys, j->a->scale, &l[i]);
-    }
-    memset(b->chunk_o + (size_t)first * (size_t)ld, 0, (size_t)(n - first) * (size_t)ld * sizeof(float));
-    chunk_values(j, b, first, n, start, 0, common);
-    for (int i = first; i < n; i++) {
-        chunk_values(j, b, i, i + 1, start, common, keys_of(b, i, start));
-        kn->merge(&b->m[i], &b->l[i], b->o + (size_t)i * (size_t)ld, m[i], l[i], b->chunk_o + (size_t)i * (size_t)ld, ld);
+/* Adds keys [from, to) of the chunk to the outputs of queries [i, i + n) of a group. next: the keys that will be wanted next. */
+static void chunk_values(const attend_job *j, const queries *u, float *o, int i, int n, int start, int from, int to,
+                         const uint8_t *next) {
+    const weft_dev *d = j->d;
+    size_t ld = (size_t)j->l->ld;
+    const float *p = u->p + i * ATTEND_P;
+    for (int at = from, end; at < to; at = end) {
+        int page = (start + at) / WEFT_PAGE_ROWS, base = at - at % WEFT_PAGE_ROWS;
+        end = at_most(base + WEFT_PAGE_ROWS, to);
+        const uint8_t *v = page_v(j, u, page);
+        if (d->kv_type == KV_F32)
+            d->kernels->values(o + (size_t)i * ld, ld, p + at, ATTEND_P, n,
+                               (const float *)(const void *)v + (size_t)(at - base) * ld, end - at, (int)ld);
+        else
+            d->isa->attend->kv[d->kv_type].values(o + (size_t)i * ld, ld, p + base, ATTEND_P, n, v, at - base, end - base,
+                                                  j->l->head_dim, end < to ? page_v(j, u, page + 1) : next);
     }
 }
 
-static void run_block(const attend_job *j, block *b, float *scratch) {
-    size_t ld = (size_t)j->l->ld, dim = (size_t)j->l->head_dim;
-    int n = b->rows * b->heads;
-    b->q = scratch;
-    b->o = b->q + ATTEND_QUERIES * ld;
-    b->chunk_o = b->o + ATTEND_QUERIES * ld;
-    b->p = b->chunk_o + ATTEND_QUERIES * ld;
-    memset(b->q, 0, 2 * ATTEND_QUERIES * ld * sizeof(float)); /* q's padding, and o for queries that see nothing */
-    memset(b->l, 0, sizeof b->l);
-    for (int i = 0; i < n; i++)
-        memcpy(b->q + (size_t)i * ld, buf_row(j->q, b->row + i / b->heads) + (size_t)(b->head + i % b->heads) * dim,
-               dim * sizeof(float));
-    for (int start = 0; start < b->pos + b->rows; start += ATTEND_CHUNK) chunk(j, b, start);
-    for (int i = 0; i < n; i++) {
-        float *y = buf_row(j->y, b->row + i / b->heads) + (size_t)(b->head + i % b->heads) * dim, *o = b->o + (size_t)i * ld;
-        float inverse = b->l[i] == 0 ? 0 : 1.0f / b->l[i];
-        for (size_t c = 0; c < dim; c++) y[c] = o[c] * inverse;
+/* (m, l, o) of the chunk at `start` for each of the n queries from `first`; l = 0 where none of its keys is seen. */
+static void chunk(const attend_job *j, const queries *u, int first, int n, int start, float *m, float *l, float *o) {
+    int hidden = j->a->first_key > start ? j->a->first_key - start : 0; /* keys that nobody sees */
+    int i = 0, ld = j->l->ld, last = u->pos + (u->n - 1) / u->heads;
+    for (; i < n && keys_of(u, first + i, start) <= hidden; i++) l[i] = 0;
+    if (i == n) return;
+    int common = keys_of(u, first + i, start);
+    chunk_scores(j, u, first, n, start, keys_of(u, first + n - 1, start));
+    for (int r = i; r < n; r++) {
+        float *p = u->p + r * ATTEND_P;
+        for (int key = 0; key < hidden; key++) p[key] = -__builtin_inff();
+        m[r] = j->d->kernels->chunk_exp(p, keys_of(u, first + r, start), j->a->scale, &l[r]);
+    }
+    memset(o + i * ld, 0, (size_t)((n - i) * ld) * sizeof *o);
+    int next = start + ATTEND_CHUNK <= last && first + n == u->n ? start + ATTEND_CHUNK : start; /* of the next chunk, or group */
+    chunk_values(j, u, o, i, n - i, start, hidden, common, page_k(j, u, next / WEFT_PAGE_ROWS));
+    for (int r = i; r < n; r++) {
+        int keys = keys_of(u, first + r, start);
+        if (keys > common) chunk_values(j, u, o, r, 1, start, common, keys, page_k(j, u, next / WEFT_PAGE_ROWS));
     }
 }
 
 /* ---- pieces -------------------------------------------------------------------------------------------------------------- */
 
+static float *result_o(const attend_job *j, size_t result) {
+    return j->d->attend_o + result * (size_t)j->l->ld;
+}
+/* Results of a split block: by chunk, then by query; those of one head after another. */
+static size_t result_at(const attend_job *j, const attend_block *b, int chunk, int kv_head, int in_group, int i) {
+    return (size_t)b->result + (size_t)(chunk - b->from) * (size_t)(b->rows * j->a->n_heads) +
+           (size_t)((kv_head * j->group + in_group) * b->rows + i);
+}
+
+static void write_output(const attend_job *j, float *y, const float *o, float l) {
+    float inverse = l == 0 ? 0 : 1.0f / l; /* no key seen: zero */
+    for (int c = 0; c < j->l->head_dim; c++) y[c] = o[c] * inverse;
+}
+
+/* All chunks of a block that is not split. */
+static void run_whole(const attend_job *j, const queries *u, float *o, float *chunk_o, int chunks) {
+    const weft_kernels *kn = j->d->kernels;
+    int ld = j->l->ld;
+    float m[ATTEND_QUERIES], l[ATTEND_QUERIES] = {0}, cm[ATTEND_GROUP], cl[ATTEND_GROUP];
+    memset(o, 0, (size_t)(u->n * ld) * sizeof *o);
+    for (int c = 0; c < chunks; c++)
+        for (int first = 0; first < u->n; first += ATTEND_GROUP) {
+            int n = at_most(u->n - first, ATTEND_GROUP);
+            chunk(j, u, first, n, c * ATTEND_CHUNK, cm, cl, chunk_o);
+            for (int i = 0; i < n; i++)
+                if (cl[i] != 0) kn->merge(&m[first + i], &l[first + i], o + (first + i) * ld, cm[i], cl[i], chunk_o + i * ld, ld);
+        }
+    for (int i = 0; i < u->n; i++) write_output(j, output_row(j, u, i), o + i * ld, l[i]);
+}
+
+/* A run of chunks of a split block. */
+static void run_chunks(const attend_job *j, const queries *u, const attend_block *b, int in_group, int from, int to) {
+    for (int c = from; c < to; c++)
+        for (int first = 0; first < u->n; first += ATTEND_GROUP) {
+            size_t at = result_at(j, b, c, u->kv_head, in_group, first);
+            float *ml = j->d->attend_ml + 2 * at, m[ATTEND_GROUP], l[ATTEND_GROUP];
+            int n = at_most(u->n - first, ATTEND_GROUP);
+            chunk(j, u, first, n, c * ATTEND_CHUNK, m, l, result_o(j, at));
+            for (int i = 0; i < n; i++) ml[2 * i] = m[i], ml[2 * i + 1] = l[i];
+        }
+}
+
+static bool is_split(const attend_block *b) {
+    return b->run < b->chunks;
+}
+
 static void attend_piece(void *ctx, int piece, int worker) {
     const attend_job *j = ctx;
     const weft_dev *d = j->d;
-    int group = j->a->n_heads / j->a->n_kv_heads, blocks = j->head_blocks / j->a->n_kv_heads;
-    int head_block = piece % j->head_blocks, in_group = head_block % blocks * j->heads;
-    block b = {.kv_head = head_block / blocks, .heads = at_most(j->heads, group - in_group)};
-    b.head = b.kv_head * group + in_group;
-    int row = piece / j->head_blocks * j->rows, end = at_most(row + j->rows, d->step->n_rows);
-    for (; row < end; row += b.rows) { /* rows of one span at a time */
-        b.span = &d->step->spans[d->row_span[row]];
-        b.row = row;
-        b.rows = at_most(end, b.span->row + b.span->certain + b.span->speculative) - row;
-        b.pos = row_pos(d, row);
-        run_block(j, &b, panel_of(d, worker));
+    int kv_head = piece % j->a->n_kv_heads, low = j->first, high = j->end - 1;
+    piece /= j->a->n_kv_heads;
+    while (low < high) { /* the last block that begins at or before the piece */
+        int middle = (low + high + 1) / 2;
+        if (d->attend_blocks[middle].piece <= piece)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const attend_block *b = &d->attend_blocks[low];
+    int from = b->from + (piece - b->piece) * b->run, to = at_most(from + b->run, b->to);
+    float *scratch = panel_of(d, worker);
+    size_t all = ATTEND_QUERIES * (size_t)j->l->ld;
+    queries u = {.span = &d->step->spans[d->row_span[b->row]], .kv_head = kv_head, .row = b->row, .pos = row_pos(d, b->row)};
+    u.q = scratch;
+    u.p = scratch + 2 * all + ATTEND_GROUP * (size_t)j->l->ld;
+    for (int in_group = 0; in_group < j->group; in_group += j->heads) {
+        u.heads = at_most(j->heads, j->group - in_group);
+        u.head = kv_head * j->group + in_group;
+        u.n = b->rows * u.heads;
+        gather_queries(j, &u);
+        if (is_split(b))
+            run_chunks(j, &u, b, in_group, from, to);
+        else
+            run_whole(j, &u, scratch + all, scratch + 2 * all, b->chunks);
     }
 }
 
-static int pieces(attend_job *j) {
-    int group = j->a->n_heads / j->a->n_kv_heads;
-    j->row_blocks = (j->d->step->n_rows + j->rows - 1) / j->rows;
-    j->head_blocks = (group + j->heads - 1) / j->heads * j->a->n_kv_heads;
-    return j->row_blocks * j->head_blocks;
+/* Maximum and sum of a query of a block that goes on in the next wave. Waves take two halves in turn, as a block may end in the
+ * wave in which the next one is cut off. */
+static float *kept(const attend_job *j, int wave, int row, int head) {
+    size_t half = (size_t)(wave & 1) * ATTEND_RESULTS * (size_t)j->d->threads;
+    return j->d->attend_kept + 2 * (half + (size_t)(row * j->a->n_heads + head));
+}
+
+/* Merges what a wave gave for one head of a split block. The weighted values of a block that goes on wait in the output row. */
+static void merge_piece(void *ctx, int piece, int worker) {
+    const attend_job *j = ctx;
+    const weft_dev *d = j->d;
+    const attend_block *b = &d->attend_blocks[j->first + piece / j->a->n_heads];
+    if (!is_split(b)) return;
+    int head = piece % j->a->n_heads, in_group = head % j->group / j->heads * j->heads;
+    int heads = at_most(j->heads, j->group - in_group), ld = j->l->ld;
+    size_t bytes = (size_t)j->l->head_dim * sizeof(float);
+    float *o = panel_of(d, worker);
+    for (int r = 0; r < b->rows; r++) {
+        float *y = buf_row(j->y, b->row + r) + head * j->l->head_dim, m = 0, l = 0;
+        memset(o, 0, (size_t)ld * sizeof *o);
+        if (b->from) {
+            const float *ml = kept(j, j->wave - 1, r, head);
+            m = ml[0];
+            l = ml[1];
+            memcpy(o, y, bytes);
+        }
+        for (int c = b->from; c < b->to; c++) {
+            size_t at = result_at(j, b, c, head / j->group, in_group, r * heads + head % j->group - in_group);
+            const float *ml = d->attend_ml + 2 * at;
+            if (ml[1] != 0) d->kernels->merge(&m, &l, o, ml[0], ml[1], result_o(j, at), ld);
+        }
+        if (b->to < b->chunks) {
+            float *ml = kept(j, j->wave, r, head);
+            ml[0] = m;
+            ml[1] = l;
+            memcpy(y, o, bytes);
+        } else
+            write_output(j, y, o, l);
+    }
+}
+
+/* ---- cutting the work ---------------------------------------------------------------------------------------------------- */
+
+/* Blocks of up to so many rows. Returns how many pieces there are if all are cut by chunks, too. */
+static int64_t lay_blocks(attend_job *j, int rows) {
+    const weft_dev *d = j->d;
+    int64_t units = 0;
+    j->blocks = 0;
+    for (int i = 0; i < d->step->n_spans; i++) {
+        const weft_span *s = &d->step->spans[i];
+        int end = s->row + s->certain + s->speculative;
+        for (int row = s->row; row < end; row += rows) {
+            attend_block *b = &d->attend_blocks[j->blocks++];
+            *b = (attend_block){.row = row, .rows = at_most(rows, end - row)};
+            b->run = b->chunks = (row_pos(d, row) + b->rows - 1) / ATTEND_CHUNK + 1;
+            units += (int64_t)b->chunks * j->a->n_kv_heads;
+        }
+    }
+    return units;
+}
+
+/* Every thread should find about PIECES pieces. Blocks as large as the second-level cache allows read keys least often; smaller
+ * ones only where even chunks would be too few. A block that is more than its share is split. */
+#define PIECES 4
+static void cut(attend_job *j) {
+    const weft_dev *d = j->d;
+    int rows = ATTEND_QUERIES / j->heads, pieces = PIECES * d->threads;
+    while (lay_blocks(j, rows) < pieces && d->threads > 1 && rows > 1 && rows * j->heads > ATTEND_GROUP) rows = (rows + 1) / 2;
+    if (d->threads == 1) return;
+    int64_t total = 0;
+    for (int i = 0; i < j->blocks; i++) {
+        const attend_block *b = &d->attend_blocks[i];
+        total += (int64_t)b->chunks * (ATTEND_GROUP + b->rows * j->group); /* reading keys costs like some queries */
+    }
+    for (int i = 0; i < j->blocks; i++) {
+        attend_block *b = &d->attend_blocks[i];
+        int64_t run = total * j->a->n_kv_heads / pieces / (ATTEND_GROUP + b->rows * j->group);
+        bool fits = b->rows * j->a->n_heads <= ATTEND_RESULTS * d->threads;
+        if (fits && run < b->chunks) b->run = run < 1 ? 1 : (int)run;
+    }
+}
+
+/* The next blocks whose results fit; the last one perhaps in part. */
+static bool next_wave(attend_job *j) {
+    attend_block *blocks = j->d->attend_blocks;
+    int all = ATTEND_RESULTS * j->d->threads, room = all, at = j->end;
+    if (at > 0 && blocks[at - 1].to < blocks[at - 1].chunks) at--;
+    j->first = at;
+    j->pieces = 0;
+    for (bool whole = true; whole && at < j->blocks; at++) {
+        attend_block *b = &blocks[at];
+        int chunks = b->chunks - b->to, each = b->rows * j->a->n_heads;
+        if (is_split(b)) {
+            if (room < each) break;
+            chunks = at_most(chunks, room / each);
+            b->result = all - room;
+            room -= chunks * each;
+        }
+        b->from = b->to;
+        b->to += chunks;
+        b->piece = j->pieces;
+        j->pieces += parts_of(chunks, b->run);
+        whole = b->to == b->chunks;
+    }
+    j->end = at;
+    j->wave++;
+    return j->pieces > 0;
+}
+
+/* Keys and values that a span's rows see, or, without queries, write. */
+static uint64_t span_bytes(const attend_job *j, const weft_span *s) {
+    uint64_t rows = (uint64_t)s->certain + (uint64_t)s->speculative, keys = j->q ? (uint64_t)s->pos + rows : rows;
+    return keys * (uint64_t)j->l->n_kv_heads * (j->l->k_bytes + j->l->v_bytes) / WEFT_PAGE_ROWS;
 }
 
 void weft_attend(weft_dev *d, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a) {
     if (d->status != WEFT_OK) return;
     attend_job j = {.d = d, .l = &d->kv.v[a->layer], .a = a, .y = y, .q = q, .k = k, .v = v};
-    write_rows(&j);
+    weft_pool_run(d->pool, parts_of(d->step->n_rows, WRITE_ROWS) * a->n_kv_heads, write_piece, &j);
+    for (int i = 0; i < d->step->n_spans; i++) d->traffic += span_bytes(&j, &d->step->spans[i]);
     if (!q) return;
-    j.heads = at_most(a->n_heads / a->n_kv_heads, ATTEND_QUERIES);
-    j.rows = ATTEND_QUERIES / j.heads;
-    int wanted = d->threads > 1 ? 2 * d->threads : 1; /* few rows: smaller blocks, so that everybody has work */
-    while (pieces(&j) < wanted && j.rows > 1) j.rows = (j.rows + 1) / 2;
-    while (pieces(&j) < wanted && j.heads > 1) j.heads = (j.heads + 1) / 2;
-    weft_pool_run(d->pool, pieces(&j), attend_piece, &j);
+    j.group = a->n_heads / a->n_kv_heads;
+    j.heads = at_most(j.group, ATTEND_QUERIES);
+    cut(&j);
+    while (next_wave(&j)) {
+        bool split = false;
+        for (int i = j.first; i < j.end && !split; i++) split = is_split(&d->attend_blocks[i]);
+        weft_pool_run(d->pool, j.pieces * a->n_kv_heads, attend_piece, &j);
+        if (split) weft_pool_run(d->pool, (j.end - j.first) * a->n_heads, merge_piece, &j);
+    }
 }

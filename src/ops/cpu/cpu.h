@@ -12,12 +12,18 @@
 #include "base/fpu.h"
 #include "base/pool.h"
 #include "base/vec.h"
+#include "ops/cpu/packed.h"
 #include "ops/ops.h"
 
 #define LANES 16
 #define ROUND16(n) (((n) + 15) & ~15)
 #define ATTEND_CHUNK 512 /* keys whose partial softmax is merged at a time, at absolute offsets: part of the arithmetic */
-#define ATTEND_QUERIES 8 /* at most, that go through the keys together: not part of it */
+/* Not part of it: queries that kernels take together; that a piece of work has, at most; kept results of chunks, for each thread;
+ * floats from one query's probabilities to the next one's, no power of two so that they do not meet in one set of the cache. */
+#define ATTEND_GROUP 8
+#define ATTEND_QUERIES 128
+#define ATTEND_RESULTS 1024
+#define ATTEND_P (ATTEND_CHUNK + LANES)
 
 struct weft_buf {
     int rows, cols; /* rows 0: as many as the plan allows */
@@ -35,23 +41,24 @@ struct weft_mat {
     weft_dtype dtype;
     int bits, group;
     int64_t experts, n, k;
-    /* A row: its values or codes as fields of `field` bits, then k / group scales, then k / group biases. Fields are interleaved so
-     * that kernels need 32-bit lanes only: a block is 16 words, and word w of it holds columns w, w + 16, w + 32, ... of the
-     * block, lowest bits first. Field widths: 32 and 16 plain; codes take 2, 4 or 8 bits. */
-    int field;
-    size_t row_bytes, scale_at, bias_at;
-    uint8_t *data;
+    uint8_t *data; /* panels of 16 rows, see tiles.h */
 };
 
-#define BLOCK_BYTES 64
-static inline int block_columns(int field) {
-    return LANES * 32 / field;
-}
-
+typedef enum kv_type { KV_F32, KV_BF16, KV_INT8, KV_TYPES } kv_type;
 typedef struct kv_layer {
     int n_kv_heads, head_dim, ld; /* ld: ROUND16(head_dim) */
-    float *k, *v;                 /* [page][n_kv_heads][WEFT_PAGE_ROWS][ld] */
+    size_t k_bytes, v_bytes;      /* of one head in one page */
+    uint8_t *k, *v;               /* [page][n_kv_heads][k_bytes], as kv.h has it */
 } kv_layer;
+
+/* Some rows of one span, whose chunks of keys are worked through together: see attend.c. */
+typedef struct attend_block {
+    int row, rows;
+    int chunks, run; /* chunks that the rows see; so many in a piece, all unless the block is split */
+    int from, to;    /* chunks that the running wave works on */
+    int piece;       /* the first in the wave, for each key head */
+    int result;      /* the first in the wave */
+} attend_block;
 
 /* One GDN layer's part of every slot. Value columns are held in blocks of 16, so that a task owns whole vectors. */
 typedef struct gdn_layer {
@@ -72,10 +79,15 @@ typedef struct carry {
 } carry;
 
 typedef struct weft_kernels weft_kernels;
+typedef struct weft_isa weft_isa;
+typedef struct weft_acts weft_acts;
 
 struct weft_dev {
     weft_pool *pool;
-    const weft_kernels *kernels;
+    const weft_isa *isa;
+    const weft_kernels *kernels; /* isa->kernels */
+    bool precise;
+    kv_type kv_type;
     bool dry;
     int threads;
     weft_arena arena; /* the small objects: bufs, coefs, mats */
@@ -86,21 +98,31 @@ struct weft_dev {
     WEFT_VEC(gdn_layer) gdn;
     WEFT_VEC(carry) carries;
     weft_dev_memory memory;
-    int64_t max_k, max_glu; /* widest weight, widest expert: scratch sizes */
-    int max_experts, max_top_k, max_expert_cols;
+    weft_packed *packed; /* owns the weights; NULL: each is an allocation of its own */
+    int64_t max_k;       /* widest weight: scratch sizes */
+    int pick_rows, pick_vocab;
+    int max_experts, max_top_k, max_inner, max_expert_cols;
 
     weft_plan plan;
     uint8_t *workspace; /* buffers, then scratch */
-    float *pages, *slots;
+    uint8_t *pages;
+    float *slots;
     float *panel; /* [worker][panel_floats]: a panel of unpacked weights, or a task's own scratch */
     size_t panel_floats;
     float *rope;                   /* [max_rows][2 n_freq]: cosines, then sines */
     const weft_coef *rope_freq;    /* whose table it is in this step; NULL: none yet */
     float *zeros;                  /* [widest row]: a convolution input, a carry before a sequence's start */
     float *conv, *gate_a, *gate_b; /* GDN: [max_rows][channels_ld], [max_rows][n_v_heads] twice */
-    float *expert_in, *expert_out; /* MoE: [max_rows * top_k][..] */
-    int *expert_rows, *expert_start, *experts_used;
+    weft_picked *picked;           /* [pick_rows], and what leads to it: pick.c */
+    void *pick_parts, *pick_top;
+    attend_block *attend_blocks;   /* [max_rows] */
+    float *attend_o, *attend_ml;   /* results of chunks: [ATTEND_RESULTS * threads][widest ld]; their maxima and sums [..][2] */
+    float *attend_kept;            /* [2][ATTEND_RESULTS * threads][2] */
+    uint8_t *acts;                 /* quantised activations of the running product */
+    float *expert_in, *expert_out; /* MoE, in the order of the experts: [max_rows * top_k][2 inner], [max_rows * top_k][cols] */
+    int *expert_rows, *pair_place, *place_row, *expert_start, *expert_group, *experts_used; /* experts.c, sort_pairs() */
 
+    uint64_t traffic; /* weft_dev_traffic() */
     const weft_step *step;
     int *row_span;    /* [max_rows]: the span of a row */
     int *slot_writer; /* [n_slots]: 1 + the span that writes a slot in this step; 0: none */
@@ -123,7 +145,5 @@ static inline float *panel_of(const weft_dev *d, int worker) {
 static inline size_t journal_index(const weft_dev *d, int slot, int half, int row) {
     return ((size_t)slot * 2 + (size_t)half) * (size_t)d->plan.max_draft + (size_t)row;
 }
-
-#define PANEL_OUTS 16 /* weight rows that are unpacked and multiplied at a time */
 
 #endif

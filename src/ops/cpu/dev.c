@@ -6,41 +6,28 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "ops/cpu/kernels.h"
+#include "ops/cpu/kv.h"
+#include "ops/cpu/linear.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
-
-static weft_status choose_kernels(weft_dev *d, const char *isa, weft_error *e) {
-    struct {
-        const weft_kernels *k;
-        bool here;
-    } all[] = {
-#if defined(__x86_64__)
-        {&weft_kernels_v4, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") &&
-                               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-                               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
-        {&weft_kernels_v3, __builtin_cpu_supports("avx2")},
-#endif
-        {&weft_kernels_base, true},
-    };
-    bool any = !isa || !strcmp(isa, "auto");
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!any && strcmp(isa, all[i].k->name)) continue;
-        if (all[i].here) {
-            d->kernels = all[i].k;
-            return WEFT_OK;
-        }
-        if (!any) return weft_fail(e, WEFT_ESUPPORT, "this processor cannot run the kernels '%s'", isa);
-    }
-    return weft_fail(e, WEFT_EINVAL, "unknown kernels '%s'; there are: auto, reference-128, reference-256, reference-512", isa);
-}
 
 weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_error *e) {
     weft_dev *d = weft_calloc(1, sizeof *d);
     if (!d) return weft_fail_oom(e, "the device");
     d->dry = config->dry;
-    weft_status s = choose_kernels(d, config->isa, e);
+    d->precise = config->precise;
+    weft_status s = weft_isa_choose(&d->isa, config->isa, e);
+    if (s == WEFT_OK) d->kernels = d->isa->kernels;
+    if (s == WEFT_OK) s = kv_type_choose(&d->kv_type, config->kv, d->precise, e);
     if (s == WEFT_OK && !d->dry) s = weft_pool_open(&d->pool, config->threads, e);
+    if (s == WEFT_OK && !d->dry && config->planned && config->cache_dir) {
+        weft_packed_desc desc = {.dir = config->cache_dir,
+                                 .label = config->cache_label,
+                                 .layout = config->planned->layout,
+                                 .bytes = (size_t)config->planned->packed};
+        memcpy(desc.source, config->cache_key, sizeof desc.source);
+        s = weft_packed_open(&d->packed, &desc, d->pool, e);
+    }
     if (s != WEFT_OK) {
         weft_dev_close(d);
         return s;
@@ -53,7 +40,8 @@ weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_er
 void weft_dev_close(weft_dev *d) {
     if (!d) return;
     weft_pool_close(d->pool);
-    for (size_t i = 0; i < d->mats.n; i++) weft_free_aligned(d->mats.v[i]->data);
+    for (size_t i = 0; i < d->mats.n && !d->packed; i++) weft_free_aligned(d->mats.v[i]->data);
+    weft_packed_close(d->packed);
     for (size_t i = 0; i < d->coefs.n; i++) weft_free_aligned(d->coefs.v[i]->v);
     weft_vec_free(&d->bufs);
     weft_vec_free(&d->mats);
@@ -69,21 +57,19 @@ void weft_dev_close(weft_dev *d) {
 }
 
 const char *weft_dev_isa(const weft_dev *d) {
-    return d->kernels->name;
+    return d->isa->name;
 }
 int weft_dev_threads(const weft_dev *d) {
     return d->threads;
+}
+uint64_t weft_dev_traffic(const weft_dev *d) {
+    return d->traffic;
 }
 void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) {
     *m = d->memory;
 }
 
 /* ---- registering --------------------------------------------------------------------------------------------------------- */
-
-int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
-    kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
-    return weft_vec_push(&d->kv, l) ? (int)d->kv.n - 1 : -1;
-}
 
 int weft_gdn_layer(weft_dev *d, const weft_gdn_shape *shape) {
     gdn_layer l = {.shape = *shape, .blocks = ROUND16(shape->v_dim) / LANES};
@@ -159,13 +145,20 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     }
     for (size_t i = 0; i < d->kv.n; i++) head = d->kv.v[i].ld > head ? d->kv.v[i].ld : head;
     /* A worker's scratch: the panel of a product; a GDN state block; attention's queries, sums, chunk outputs and scores. */
-    uint64_t panel = (uint64_t)PANEL_OUTS * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
+    uint64_t panel = (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
     if (panel < (uint64_t)state) panel = (uint64_t)state;
-    uint64_t queries = ATTEND_QUERIES * (3 * (uint64_t)head + ATTEND_CHUNK);
+    uint64_t queries = 2 * ATTEND_QUERIES * (uint64_t)head + ATTEND_GROUP * ((uint64_t)head + ATTEND_P);
     if (d->kv.n && panel < queries) panel = queries;
     if (panel < (uint64_t)taps * (uint64_t)channels)
         panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
     if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
+    if (d->pick_rows) {
+        uint64_t logits = pick_scratch_floats() + (d->precise ? (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15) : 0);
+        if (panel < logits) panel = logits;
+        d->picked = take(c, (uint64_t)d->pick_rows, sizeof *d->picked);
+        d->pick_parts = take(c, pick_parts_bytes(d), 1);
+        d->pick_top = take(c, pick_top_bytes(d), 1);
+    }
     d->panel_floats = (panel + 15) & ~(size_t)15;
     d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
 
@@ -176,14 +169,29 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->conv = take_floats(c, rows * (uint64_t)channels);
     d->gate_a = take_floats(c, rows * (uint64_t)v_heads);
     d->gate_b = take_floats(c, rows * (uint64_t)v_heads);
-    if (d->max_experts) {
-        uint64_t pairs = rows * (uint64_t)d->max_top_k;
-        d->expert_in = take_floats(c, pairs * (uint64_t)d->max_glu);
-        d->expert_out = take_floats(c, pairs * (uint64_t)d->max_expert_cols);
-        d->expert_rows = take(c, pairs, sizeof(int));
-        d->expert_start = take(c, (uint64_t)d->max_experts + 1, sizeof(int));
-        d->experts_used = take(c, (uint64_t)d->max_experts, sizeof(int));
+    if (d->kv.n) {
+        uint64_t results = d->threads > 1 ? (uint64_t)d->threads * ATTEND_RESULTS : 0;
+        d->attend_blocks = take(c, rows, sizeof *d->attend_blocks);
+        d->attend_o = take_floats(c, results * (uint64_t)head);
+        d->attend_ml = take_floats(c, results * 2);
+        d->attend_kept = take_floats(c, results * 4);
     }
+    size_t acts = d->precise ? 0 : acts_bytes((int)d->max_k, (size_t)(rows + 15) / 16);
+    if (d->max_experts) {
+        uint64_t pairs = rows * (uint64_t)d->max_top_k, experts = (uint64_t)d->max_experts;
+        d->expert_in = take_floats(c, pairs * (uint64_t)ROUND16(2 * d->max_inner));
+        d->expert_out = take_floats(c, pairs * (uint64_t)ROUND16(d->max_expert_cols));
+        d->expert_rows = take(c, pairs, sizeof(int));
+        d->pair_place = take(c, pairs, sizeof(int));
+        d->place_row = take(c, pairs, sizeof(int));
+        d->expert_start = take(c, experts + 1, sizeof(int));
+        d->expert_group = take(c, experts, sizeof(int));
+        d->experts_used = take(c, experts, sizeof(int));
+        int wide = d->max_inner > d->max_expert_cols ? d->max_inner : d->max_expert_cols;
+        size_t most = acts_bytes(wide, (size_t)(pairs / 16 + (experts < pairs ? experts : pairs)));
+        acts = acts > most ? acts : most;
+    }
+    d->acts = take(c, d->precise ? 0 : acts, 1);
     d->row_span = take(c, rows, sizeof(int));
     d->slot_writer = take(c, (uint64_t)d->plan.n_slots, sizeof(int));
 }
@@ -191,9 +199,8 @@ static void lay_workspace(weft_dev *d, cursor *c) {
 static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
     for (size_t i = 0; i < d->kv.n; i++) {
         kv_layer *l = &d->kv.v[i];
-        uint64_t floats = n * (uint64_t)l->n_kv_heads * WEFT_PAGE_ROWS * (uint64_t)l->ld;
-        l->k = take_floats(c, floats);
-        l->v = take_floats(c, floats);
+        l->k = take(c, n * (uint64_t)l->n_kv_heads, l->k_bytes);
+        l->v = take(c, n * (uint64_t)l->n_kv_heads, l->v_bytes);
     }
 }
 
@@ -242,6 +249,7 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
     if (plan->max_rows < 1 || plan->max_spans < 1 || plan->max_draft < 0 || plan->n_pages < 0 || plan->n_slots < 0)
         return weft_fail(e, WEFT_EINVAL, "plan out of range");
     d->plan = *plan;
+    if (d->packed) WEFT_TRY(weft_packed_commit(d->packed, e));
     cursor one = {0};
     lay_pages(d, &one, 1);
     d->memory.page = one.at;
@@ -249,9 +257,8 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
     lay_slots(d, &one, 1);
     d->memory.slot = one.at;
     WEFT_TRY(make_block(d, workspace_layout, 0, &d->memory.workspace, &d->workspace, "the workspace", e));
-    uint8_t *pages = NULL, *slots = NULL;
-    weft_status s = make_block(d, lay_pages, (uint64_t)plan->n_pages, &d->memory.pages, &pages, "the KV pages", e);
-    d->pages = (float *)(void *)pages;
+    uint8_t *slots = NULL;
+    weft_status s = make_block(d, lay_pages, (uint64_t)plan->n_pages, &d->memory.pages, &d->pages, "the KV pages", e);
     if (s == WEFT_OK) s = make_block(d, lay_slots, (uint64_t)plan->n_slots, &d->memory.slots, &slots, "the recurrent slots", e);
     d->slots = (float *)(void *)slots;
     return s;
@@ -330,7 +337,7 @@ void weft_begin(weft_dev *d, const weft_step *step) {
 weft_status weft_end(weft_dev *d, weft_error *e) {
     d->step = NULL;
     if (d->status != WEFT_OK && e) *e = d->error;
-    return d->status;
+    return d->status == WEFT_OK && d->packed ? weft_packed_check(d->packed, e) : d->status;
 }
 
 /* ---- host access --------------------------------------------------------------------------------------------------------- */
@@ -345,7 +352,7 @@ weft_status weft_read(weft_dev *d, const weft_buf *b, int row, float *dst, weft_
     return WEFT_OK;
 }
 
-typedef struct io { /* walks the pieces of a slot or page; host NULL: counts */
+typedef struct io { /* walks the pieces of a slot; host NULL: counts */
     uint8_t *host;
     size_t n;
     bool to_host;
@@ -376,17 +383,6 @@ static void walk_slot(const weft_dev *d, size_t slot, io *w) {
     }
 }
 
-static void walk_page(const weft_dev *d, size_t page, size_t rows, io *w) {
-    for (size_t i = 0; i < d->kv.n; i++) {
-        const kv_layer *l = &d->kv.v[i];
-        for (size_t h = 0; h < (size_t)l->n_kv_heads; h++) {
-            size_t at = (page * (size_t)l->n_kv_heads + h) * WEFT_PAGE_ROWS * (size_t)l->ld;
-            piece(w, l->k + at, rows * (size_t)l->ld);
-            piece(w, l->v + at, rows * (size_t)l->ld);
-        }
-    }
-}
-
 size_t weft_slot_bytes(const weft_dev *d) {
     io w = {0};
     walk_slot(d, 0, &w);
@@ -398,33 +394,6 @@ weft_status weft_slot_io(weft_dev *d, int slot, void *host, bool to_host, weft_e
     walk_slot(d, (size_t)slot, &w);
     return WEFT_OK;
 }
-size_t weft_page_bytes(const weft_dev *d, int rows) {
-    io w = {0};
-    walk_page(d, 0, (size_t)rows, &w);
-    return w.n;
-}
-weft_status weft_page_io(weft_dev *d, int page, int rows, void *host, bool to_host, weft_error *e) {
-    if (page < 0 || page >= d->plan.n_pages || rows < 0 || rows > WEFT_PAGE_ROWS)
-        return weft_fail(e, WEFT_EINVAL, "%d rows of page %d of %d", rows, page, d->plan.n_pages);
-    io w = {.host = host, .to_host = to_host};
-    walk_page(d, (size_t)page, (size_t)rows, &w);
-    return WEFT_OK;
-}
-
-static void fill_page(weft_dev *d, size_t page, float x) {
-    for (size_t i = 0; i < d->kv.n; i++) {
-        kv_layer *l = &d->kv.v[i];
-        size_t n = (size_t)l->n_kv_heads * WEFT_PAGE_ROWS * (size_t)l->ld;
-        for (size_t j = 0; j < n; j++) l->k[page * n + j] = l->v[page * n + j] = x;
-    }
-}
-void weft_page_clear(weft_dev *d, int page) {
-    fill_page(d, (size_t)page, 0.0f);
-}
-void weft_page_poison(weft_dev *d, int page) {
-    fill_page(d, (size_t)page, __builtin_nanf(""));
-}
-
 static void fill_nan(float *v, size_t at, size_t n) {
     for (size_t i = 0; i < n; i++) v[at * n + i] = __builtin_nanf("");
 }

@@ -40,7 +40,7 @@ static void row_piece(void *ctx, int row, int worker) {
     (void)worker;
     const gdn_job *j = ctx;
     const weft_gdn_shape *sh = &j->l->shape;
-    const weft_kernels *kn = j->d->kernels;
+    const weft_gdn_kernels *kn = j->d->isa->gdn;
     const weft_span *s = &j->d->step->spans[j->d->row_span[row]];
     const float *raw[16];
     for (int t = 0; t < sh->conv_kernel; t++) {
@@ -54,8 +54,8 @@ static void row_piece(void *ctx, int row, int worker) {
         kn->unit(c + (sh->n_k_heads + h) * sh->k_dim, sh->k_dim, 1.0f);
     }
     size_t at = (size_t)row * (size_t)sh->n_v_heads;
-    kn->gdn_gates(j->d->gate_a + at, j->d->gate_b + at, buf_row(j->alpha, row), buf_row(j->beta, row), j->g->decay->v,
-                  j->g->dt_bias->v, sh->n_v_heads);
+    kn->gates(j->d->gate_a + at, j->d->gate_b + at, buf_row(j->alpha, row), buf_row(j->beta, row), j->g->decay->v, j->g->dt_bias->v,
+              sh->n_v_heads);
 }
 
 /* ---- columns ------------------------------------------------------------------------------------------------------------- */
@@ -80,9 +80,9 @@ static void column_piece(void *ctx, int piece, int worker) {
         memcpy(state, l->state + ((size_t)s->slot_read * per_slot + column) * size, size * sizeof *state);
     for (int i = 0; i < s->replay; i++) {
         size_t at = journal_index(d, s->slot_read, 1 - s->journal, i);
-        d->kernels->gdn_replay(state, l->journal_d + (at * per_slot + column) * LANES,
-                               l->journal_k + (at * (size_t)sh->n_k_heads + (size_t)k_head) * (size_t)k_dim,
-                               l->journal_a[at * (size_t)sh->n_v_heads + (size_t)head], k_dim);
+        d->isa->gdn->replay(state, l->journal_d + (at * per_slot + column) * LANES,
+                            l->journal_k + (at * (size_t)sh->n_k_heads + (size_t)k_head) * (size_t)k_dim,
+                            l->journal_a[at * (size_t)sh->n_v_heads + (size_t)head], k_dim);
     }
     int snapshot = 0;
     memset(v, 0, LANES * sizeof *v);
@@ -93,7 +93,7 @@ static void column_piece(void *ctx, int piece, int worker) {
         const float *q = c + k_head * k_dim, *k = q + sh->n_k_heads * k_dim;
         float a = d->gate_a[row * (size_t)sh->n_v_heads + (size_t)head], b = d->gate_b[row * (size_t)sh->n_v_heads + (size_t)head];
         memcpy(v, c + 2 * sh->n_k_heads * k_dim + head * sh->v_dim + block * LANES, (size_t)cols * sizeof *v);
-        d->kernels->gdn_token(state, delta, y, q, k, v, a, b, k_dim);
+        d->isa->gdn->token(state, delta, y, q, k, v, a, b, k_dim);
         memcpy(buf_row(j->y, (int)row) + head * sh->v_dim + block * LANES, y, (size_t)cols * sizeof *y);
         if (snapshot < s->n_snapshots && i + 1 == s->snapshot_at[snapshot])
             memcpy(l->state + ((size_t)s->snapshot_slot[snapshot++] * per_slot + column) * size, state, size * sizeof *state);
@@ -134,6 +134,8 @@ void weft_gdn_run(weft_dev *d, weft_buf *y, const weft_buf *qkv, const weft_buf 
     if (d->status != WEFT_OK) return;
     const gdn_layer *l = &d->gdn.v[g->layer];
     gdn_job j = {d, l, g, y, qkv, alpha, beta, d->zeros};
+    uint64_t state = (uint64_t)l->shape.n_v_heads * (uint64_t)l->blocks * (uint64_t)l->shape.k_dim * LANES * sizeof(float);
+    d->traffic += (uint64_t)d->step->n_spans * 2 * state; /* read and written once for all rows of a span */
     weft_pool_run(d->pool, d->step->n_rows, row_piece, &j);
     weft_pool_run(d->pool, d->step->n_spans * l->shape.n_v_heads * l->blocks, column_piece, &j);
     weft_pool_run(d->pool, d->step->n_spans, window_piece, &j);

@@ -1,192 +1,10 @@
-/* kernels.c: see kernels.h. Compiled several times; WEFT_KERNELS names the table of this copy. Everything but the table is static,
- * so that no copy for a wider vector unit can win at link time.
- *
- * A vector has W lanes, as many as the vector unit: compilers keep wider ones in memory. What treats elements for themselves does
- * not show W. A sum runs in 16 lanes, PARTS vectors, and ends in one tree: lane l with l + 8, then 4, 2, 1. */
-#include <string.h>
-
-#include "ops/cpu/kernels.h"
-
-#ifndef WEFT_KERNELS
-#define WEFT_KERNELS weft_kernels_base
-#endif
-#pragma GCC diagnostic ignored "-Wpsabi" /* vectors are passed between inlined functions only */
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-#if defined(__AVX512F__)
-#define W 16
-#define TILE_ROWS 4 /* rows by TILE_OUTS outputs in registers: 16 of 32 hold sums */
-#define WIDTH_NAME "reference-512"
-#elif defined(__AVX2__)
-#define W 8
-#define TILE_ROWS 2 /* 8 of 16 registers hold sums */
-#define WIDTH_NAME "reference-256"
-#else
-#define W 4
-#define TILE_ROWS 2
-#define WIDTH_NAME "reference-128"
-#endif
-#define PARTS (LANES / W)
-#define TILE_OUTS 4
-#define LONE_OUTS (W == 16 ? 8 : 4) /* outputs at a time for a row alone: as many chains of sums hide their latency */
-#define LONE_COLUMNS 8              /* vectors of them, in weighted values of a row alone */
-
-/* ---- lanes --------------------------------------------------------------------------------------------------------------- */
-
-typedef float vf __attribute__((vector_size(W * 4)));
-typedef int32_t vi __attribute__((vector_size(W * 4)));
-typedef uint32_t vu __attribute__((vector_size(W * 4))); /* also for sums that may wrap in lanes that a select drops */
-typedef float vf4 __attribute__((vector_size(16)));
-
-INLINE vf load(const float *p) {
-    vf x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-INLINE void store(float *p, vf x) {
-    memcpy(p, &x, sizeof x);
-}
-INLINE vf splat(float x) {
-    return x - (vf){0}; /* x + 0 would turn -0 into 0 */
-}
-INLINE vf select(vi mask, vf a, vf b) {
-    return (vf)((mask & (vi)a) | (~mask & (vi)b));
-}
-/* The first n (any number) of p, zeros behind. */
-INLINE vf load_n(const float *p, int n) {
-    if (n >= W) return load(p);
-    float t[W] = {0};
-    if (n > 0) memcpy(t, p, (size_t)n * sizeof *t);
-    return load(t);
-}
-INLINE void store_n(float *p, vf x, int n) {
-    if (n >= W)
-        store(p, x);
-    else
-        memcpy(p, &x, (size_t)n * sizeof *p);
-}
-INLINE vf max2(vf a, vf b) {
-    return select(a > b, a, b);
-}
-INLINE vf min2(vf a, vf b) {
-    return select(a < b, a, b);
-}
-
-/* ---- sums ---------------------------------------------------------------------------------------------------------------- */
-
-typedef struct sum16 { /* of 16 lanes */
-    vf part[PARTS];
-} sum16;
-
-#define SHUFFLE __builtin_shufflevector
-/* The tree's first two levels: lanes l + l + 8, then l + l + 4. */
-INLINE vf4 fold(sum16 s) {
-#if W == 16
-    vf a = s.part[0] + SHUFFLE(s.part[0], s.part[0], 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
-    return SHUFFLE(a, a, 0, 1, 2, 3) + SHUFFLE(a, a, 4, 5, 6, 7);
-#elif W == 8
-    vf a = s.part[0] + s.part[1];
-    return SHUFFLE(a, a, 0, 1, 2, 3) + SHUFFLE(a, a, 4, 5, 6, 7);
-#else
-    return (s.part[0] + s.part[2]) + (s.part[1] + s.part[3]);
-#endif
-}
-INLINE float sum(sum16 s) {
-    vf4 c = fold(s);
-    return (c[0] + c[2]) + (c[1] + c[3]);
-}
-/* Four sums in the same order, side by side: half the work of four times one. */
-INLINE vf4 sum4(sum16 a, sum16 b, sum16 c, sum16 d) {
-#if W == 16
-#define FIRST 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
-#define SECOND 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
-    vf ab = SHUFFLE(a.part[0], b.part[0], FIRST) + SHUFFLE(a.part[0], b.part[0], SECOND);
-    vf cd = SHUFFLE(c.part[0], d.part[0], FIRST) + SHUFFLE(c.part[0], d.part[0], SECOND);
-    vf x = SHUFFLE(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-           SHUFFLE(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-    x += SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-    x += SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-    return SHUFFLE(x, x, 0, 4, 8, 12);
-#else
-    vf4 e = fold(a), f = fold(b), g = fold(c), h = fold(d);
-    vf4 ef = SHUFFLE(e, f, 0, 1, 4, 5) + SHUFFLE(e, f, 2, 3, 6, 7);
-    vf4 gh = SHUFFLE(g, h, 0, 1, 4, 5) + SHUFFLE(g, h, 2, 3, 6, 7);
-    return SHUFFLE(ef, gh, 0, 2, 4, 6) + SHUFFLE(ef, gh, 1, 3, 5, 7);
-#endif
-}
-
-/* ---- elementary functions ------------------------------------------------------------------------------------------------ */
-
-/* exp: x = n ln 2 + r, Taylor to r^7 (relative error 5e-9 at |r| = ln 2 / 2, below rounding). Below -87.3 the result is 0, above
- * 88.7 it is infinity: gates divide by 1 + exp, so that both ends behave. NaN stays NaN. */
-INLINE vf vexp(vf x) {
-    vf hi = min2(x, splat(88.7f));
-    vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
-    vf t = hi * splat(1.44269504089f) + magic;
-    vu n = (vu)t - (vu)magic;
-    vf nf = t - magic;
-    vf r = (hi - nf * splat(0.693359375f)) - nf * splat(-2.12194440e-4f);
-    vf p = splat(1.0f / 5040);
-    p = p * r + splat(1.0f / 720);
-    p = p * r + splat(1.0f / 120);
-    p = p * r + splat(1.0f / 24);
-    p = p * r + splat(1.0f / 6);
-    p = p * r + splat(0.5f);
-    p = p * r + splat(1.0f);
-    p = p * r + splat(1.0f);
-    vf y = (vf)((vu)p + (n << 23));
-    y = select(x < splat(-87.3f), splat(0.0f), y);
-    y = select(x > splat(88.7f), splat(__builtin_inff()), y);
-    return select(x == x, y, x);
-}
-/* log of a normal x > 0: odd series in s = (m - 1) / (m + 1), m in [sqrt(1/2), sqrt(2)). */
-INLINE vf vlog(vf x) {
-    vu u = (vu)x - 0x3f3504f3;
-    vi e = (vi)u >> 23;
-    vf m = (vf)((u & 0x007fffff) + 0x3f3504f3);
-    vf s = (m - splat(1.0f)) / (m + splat(1.0f)), s2 = s * s;
-    vf p = splat(1.0f / 9);
-    p = p * s2 + splat(1.0f / 7);
-    p = p * s2 + splat(1.0f / 5);
-    p = p * s2 + splat(1.0f / 3);
-    p = p * s2 + splat(1.0f);
-    vf ef = __builtin_convertvector(e, vf);
-    return ef * splat(0.693359375f) + (ef * splat(-2.12194440e-4f) + splat(2.0f) * s * p);
-}
-INLINE vf vsigmoid(vf x) {
-    return splat(1.0f) / (splat(1.0f) + vexp(-x));
-}
-INLINE vf vsilu(vf x) {
-    return x / (splat(1.0f) + vexp(-x));
-}
-/* ln(1 + e^x); log1p(y) = log(u) y / (u - 1) with u = 1 + y keeps small y exact. */
-INLINE vf vsoftplus(vf x) {
-    vf y = vexp(x), u = splat(1.0f) + y;
-    vf small = u - splat(1.0f);
-    vf l = select(small == splat(0.0f), y, vlog(u) * y / select(small == splat(0.0f), splat(1.0f), small));
-    return select(x > splat(20.0f), x, l);
-}
+/* kernels.c: see kernels.h: what works on rows of float32, and the float32 products and attention of the precise mode. */
+#include "ops/cpu/tile_lanes.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
-/* f16 in the low half of each lane. Normals by moving the exponent, subnormals as mantissa * 2^-24 (never through a float32
- * denormal, which would be flushed). */
-INLINE vf from_f16(vu x) {
-    vi h = (vi)x;
-    vi exponent = h & 0x7c00;
-    vf normal = (vf)(((h & 0x7fff) << 13) + (112 << 23));
-    vf special = (vf)(((h & 0x7fff) << 13) + (224 << 23));
-    vf tiny = __builtin_convertvector(h & 0x3ff, vf) * splat(5.9604644775390625e-8f);
-    vf y = select(exponent == 0x7c00, special, normal);
-    y = select(exponent == 0, tiny, y);
-    return (vf)((vi)y | ((h & 0x8000) << 16));
-}
-INLINE vf stored(weft_dtype t, const uint8_t *p, int i) { /* scale or bias i in all lanes */
+/* Number i of an array, in all lanes. */
+INLINE vf stored(weft_dtype t, const uint8_t *p, int i) {
     if (t == WEFT_F32) {
         float x;
         memcpy(&x, p + (size_t)i * 4, 4);
@@ -197,58 +15,41 @@ INLINE vf stored(weft_dtype t, const uint8_t *p, int i) { /* scale or bias i in 
     vu x = (vu){0} + h;
     return t == WEFT_BF16 ? (vf)(x << 16) : from_f16(x);
 }
-INLINE vu load_words(const uint8_t *p) {
-    vu x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-/* Rows follow one another in memory, and the next ones are wanted soon: with one row at a time this is half of the work's speed. */
-INLINE void prefetch(const uint8_t *p) {
-    __builtin_prefetch(p + 4096);
-}
-
-INLINE void unpack_codes(float *dst, const weft_mat *w, const uint8_t *row, const int field) {
-    const int in_word = 32 / field;
-    int k = (int)w->k, group_shift = __builtin_ctz((unsigned)w->group); /* 32, 64 or 128 */
-    vf scale = splat(0), bias = scale;
-    const uint8_t *block = row;
-    for (int c = 0; c < k; c += LANES * in_word, block += BLOCK_BYTES) {
-        vu words[PARTS];
-        UNROLL for (int p = 0; p < PARTS; p++) words[p] = load_words(block + p * W * 4);
-        prefetch(block);
-        UNROLL for (int j = 0; j < in_word; j++) {
-            int at = c + j * LANES;
-            if (at >= k) return;
-            if (at >> group_shift << group_shift == at) {
-                scale = stored(w->dtype, row + w->scale_at, at >> group_shift);
-                bias = stored(w->dtype, row + w->bias_at, at >> group_shift);
-            }
-            UNROLL for (int p = 0; p < PARTS; p++) {
-                vi code = (vi)(words[p] >> (unsigned)(j * field) & ((1u << field) - 1));
-                store(dst + at + p * W, __builtin_convertvector(code, vf) * scale + bias);
-            }
-        }
+/* One row: output `out` of a panel. */
+static void unpack(float *dst, const weft_mat *w, int64_t row) {
+    const int out = (int)(row % w->n % LANES), k = (int)w->k;
+    const uint8_t *panel = panel_at(w, row / w->n * panel_count(w) + row % w->n / LANES);
+    for (int c = k; c < ROUND16(k); c++) dst[c] = 0;
+    if (!w->bits) {
+        for (int c = 0; c < k; c++)
+            dst[c] = stored(w->dtype, panel, w->dtype == WEFT_F32 ? c * LANES + out : (c / 2 * LANES + out) * 2 + c % 2)[0];
+        return;
+    }
+    const int columns = block_columns(w), steps = columns / STEP_COLUMNS;
+    for (int c = 0; c < k; c += STEP_COLUMNS) {
+        const uint8_t *unit = panel + (size_t)(c / w->group) * unit_bytes(w), *scales = unit + unit_scales(w);
+        float scale = stored(w->dtype, scales, out)[0], bias = stored(w->dtype, scales, LANES + out)[0];
+        uint32_t codes =
+            step_codes(unit + (size_t)(c % w->group / columns) * block_bytes(w), w->bits, steps, c % columns / STEP_COLUMNS, out);
+        for (int i = 0; i < STEP_COLUMNS; i++) dst[c + i] = (float)(int)(codes >> 8 * i & 255) * scale + bias;
     }
 }
-INLINE void unpack_halves(float *dst, const weft_mat *w, const uint8_t *row, const bool bf16) {
-    for (int c = 0; c < (int)w->k; c += 2 * LANES) {
-        const uint8_t *block = row + (size_t)c * 2;
-        prefetch(block);
+static void unpack_panel(float *dst, const weft_mat *w, int64_t index) {
+    const uint8_t *panel = panel_at(w, index);
+    const int columns = block_columns(w), steps = columns / STEP_COLUMNS;
+    for (int c = 0; c < (int)w->k; c += columns) {
+        const uint8_t *unit = panel + (size_t)(c / w->group) * unit_bytes(w), *scales = unit + unit_scales(w);
+        const uint8_t *block = unit + (size_t)(c % w->group / columns) * block_bytes(w);
         UNROLL for (int p = 0; p < PARTS; p++) {
-            vu x = load_words(block + p * W * 4);
-            store(dst + c + p * W, bf16 ? (vf)(x << 16) : from_f16(x & 0xffff));
-            if (c + LANES < (int)w->k) store(dst + c + LANES + p * W, bf16 ? (vf)(x & 0xffff0000) : from_f16(x >> 16));
+            vf scale = stored_part(w->dtype, scales, p);
+            vf bias = stored_part(w->dtype, scales + LANES * weft_dtype_size(w->dtype), p);
+            for (int s = 0; s < steps; s++) {
+                vu codes = vector_codes(block, w->bits, steps, s, p);
+                UNROLL for (int i = 0; i < STEP_COLUMNS; i++)
+                    store(dst + (c + s * STEP_COLUMNS + i) * LANES + p * W,
+                          __builtin_convertvector((vi)(codes >> (unsigned)(8 * i) & 255), vf) * scale + bias);
+            }
         }
-    }
-}
-static void unpack(float *dst, const weft_mat *w, int64_t r) {
-    const uint8_t *row = w->data + (size_t)r * w->row_bytes;
-    switch (w->field) { /* what lies between k and the block's end is zero in memory and 0.0 as a value */
-    case 2: unpack_codes(dst, w, row, 2); break;
-    case 4: unpack_codes(dst, w, row, 4); break;
-    case 8: unpack_codes(dst, w, row, 8); break;
-    case 16: w->dtype == WEFT_BF16 ? unpack_halves(dst, w, row, true) : unpack_halves(dst, w, row, false); break;
-    default: memcpy(dst, row, (size_t)ROUND16((int)w->k) * sizeof *dst);
     }
 }
 
@@ -297,19 +98,6 @@ static void dot(float *y, size_t ldy, const float *const *x, int rows, const flo
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
 
-INLINE float square_sum(const float *x, int n) {
-    sum16 s;
-    UNROLL for (int p = 0; p < PARTS; p++) s.part[p] = splat(0.0f);
-    for (int i = 0; i < n; i += LANES) UNROLL for (int p = 0; p < PARTS; p++) {
-            vf v = load_n(x + i + p * W, n - i - p * W);
-            s.part[p] += v * v;
-        }
-    return sum(s);
-}
-/* Square root and division are exact operations of IEEE 754: no library is asked (-fno-math-errno). */
-INLINE float inverse_sqrt(float x) {
-    return 1.0f / __builtin_sqrtf(x);
-}
 static void norm(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps) {
     for (int g = 0; g < n; g += width) {
         vf r = splat(inverse_sqrt(square_sum(x + g, width) / (float)width + eps));
@@ -415,61 +203,9 @@ static void merge(float *m, float *l, float *o, float cm, float cl, const float 
     for (int i = 0; i < ld; i += W) store(o + i, load(o + i) * a + load(co + i) * b);
 }
 
-/* ---- Gated DeltaNet ------------------------------------------------------------------------------------------------------ */
-
-static void conv(float *y, const float *const *raw, int taps, const float *w, size_t ldw, int channels) {
-    for (int i = 0; i < channels; i += W) {
-        vf a = load(raw[0] + i) * load(w + i);
-        for (int t = 1; t < taps; t++) a += load(raw[t] + i) * load(w + (size_t)t * ldw + i);
-        store(y + i, vsilu(a));
-    }
-}
-static void unit(float *x, int n, float length) {
-    vf r = splat(inverse_sqrt(square_sum(x, n) + 1e-6f) * length);
-    for (int i = 0; i < n; i += W) store_n(x + i, load_n(x + i, n - i) * r, n - i);
-}
-static void gdn_gates(float *a, float *b, const float *alpha, const float *beta, const float *decay, const float *dt_bias, int n) {
-    for (int i = 0; i < n; i += W) {
-        vf t = load_n(alpha + i, n - i) + load(dt_bias + i);
-        store_n(a + i, vexp(load(decay + i) * vsoftplus(t)), n - i);
-        store_n(b + i, vsigmoid(load_n(beta + i, n - i)), n - i);
-    }
-}
-/* Two sweeps over S, W columns at a time: S'k of the decayed S, then decay, rank-1 term and S'q; sums over k in four interleaved
- * chains. */
-static void gdn_token(float *state, float *d, float *y, const float *q, const float *k, const float *v, float a, float b,
-                      int k_dim) {
-    vf av = splat(a);
-    for (int p = 0; p < LANES; p += W) {
-        float *s = state + p;
-        vf m[4], o[4];
-        UNROLL for (int j = 0; j < 4; j++) m[j] = o[j] = splat(0.0f);
-        int i = 0;
-        for (; i + 4 <= k_dim; i += 4) UNROLL for (int j = 0; j < 4; j++) m[j] += load(s + (i + j) * LANES) * av * splat(k[i + j]);
-        for (int j = 0; i < k_dim; i++, j++) m[j] += load(s + i * LANES) * av * splat(k[i]);
-        vf dv = splat(b) * (load(v + p) - ((m[0] + m[1]) + (m[2] + m[3])));
-        store(d + p, dv);
-        for (i = 0; i + 4 <= k_dim; i += 4) UNROLL for (int j = 0; j < 4; j++) {
-                vf x = load(s + (i + j) * LANES) * av + splat(k[i + j]) * dv;
-                store(s + (i + j) * LANES, x);
-                o[j] += x * splat(q[i + j]);
-            }
-        for (int j = 0; i < k_dim; i++, j++) {
-            vf x = load(s + i * LANES) * av + splat(k[i]) * dv;
-            store(s + i * LANES, x);
-            o[j] += x * splat(q[i]);
-        }
-        store(y + p, (o[0] + o[1]) + (o[2] + o[3]));
-    }
-}
-static void gdn_replay(float *s, const float *d, const float *k, float a, int k_dim) {
-    for (int i = 0; i < k_dim; i++)
-        for (int p = 0; p < LANES; p += W) store(s + i * LANES + p, load(s + i * LANES + p) * splat(a) + splat(k[i]) * load(d + p));
-}
-
-const weft_kernels WEFT_KERNELS = {
-    .name = WIDTH_NAME,
+const weft_kernels WEFT_COPY(weft_kernels) = {
     .unpack = unpack,
+    .unpack_panel = unpack_panel,
     .dot = dot,
     .norm = norm,
     .add = add,
@@ -482,9 +218,4 @@ const weft_kernels WEFT_KERNELS = {
     .chunk_exp = chunk_exp,
     .values = values,
     .merge = merge,
-    .conv = conv,
-    .unit = unit,
-    .gdn_gates = gdn_gates,
-    .gdn_token = gdn_token,
-    .gdn_replay = gdn_replay,
 };
