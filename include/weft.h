@@ -67,6 +67,7 @@ typedef struct weft_config {
     const char *model; /* a Hugging Face model folder */
     int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
     const char *isa;   /* kernels: "reference" (plain C), "avx2", "avx512-vnni", ...; NULL or "auto": the best for this processor */
+    const char *kv;    /* keys and values: "bf16", "int8" with a scale per position and head, "f32"; NULL: bf16, f32 when precise */
     bool precise;      /* float32 activations and KV, weights as stored: for comparison; otherwise the fast arithmetic */
     int context;       /* tokens that all requests together may hold; 0: what the model was trained for, at most 8192 */
     int max_requests;  /* requests at a time; 0: 1 */
@@ -93,6 +94,7 @@ void weft_engine_close(weft_engine *engine); /* closes its requests, too; NULL i
 
 typedef struct weft_info {
     const char *isa; /* kernels in use */
+    const char *kv;  /* type of keys and values */
     int threads, vocab, context, chunk, max_depth;
     bool has_mtp;       /* the checkpoint has a multi-token-prediction head */
     bool has_tokenizer; /* without one, requests and events carry ids only */

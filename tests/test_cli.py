@@ -62,6 +62,7 @@ def option_values(model):
         ("threads", ("-1", "257"), "0 to 256"),
         ("seed", ("-1", "9223372036854775808"), "0 to 9223372036854775807"),
         ("isa", ("avx9", "", "auto|reference"), "reference"),
+        ("kv", ("int4", "", "BF16", "bf16|int8"), "bf16|f32|int8"),
     ):
         for value in bad:
             r = run("run", model, "abc", f"--{option}={value}")
@@ -204,21 +205,35 @@ def terminal(model):
 
 
 def usable_isas(model):
-    names = ("reference", "avx2", "avx512-vnni")
-    return [isa for isa in names if run("run", model, "x", "--max-tokens", 1, "--isa", isa).code == 0]
+    """Which kernels can be asked for here. The others say why not, and how to go on; auto is one of those that can."""
+    usable = []
+    for isa in ("reference", "avx2", "avx2-vnni", "avx512-vnni", "amx", "neon"):
+        r = run("run", model, "x", "--max-tokens", 1, "--isa", isa)
+        if r.code == 0:
+            usable.append(isa)
+            continue
+        known = "this processor cannot run the kernels" in r.err or "this build has no kernels" in r.err
+        check(one_line(r, f"'{isa}'", "auto") and known and r.code == 1 and r.out == b"", f"--isa {isa} cannot be had, and why", r)
+    check("reference" in usable and len(usable) < 6, "--isa reference can always be had, and no processor runs all", usable)
+    r = run("run", model, "x", "--max-tokens", 1, "--isa", "avx9")
+    check(one_line(r, "--isa avx9", *usable) and r.code == 2, "an unknown --isa lists the known ones", r)
+    check(run("run", model, "x", "--max-tokens", 1, "--isa", "auto").code == 0, "--isa auto")
+    return usable
 
 
 def same_answers(name, model, prompt, most, isas):
-    """Speed settings change nothing, greedy or sampled."""
-    for sampler in ([], ["--temperature", 0.8, "--seed", 7]):
-        base = answer_ids(model, prompt, "--max-tokens", most, "--ignore-end", "--depth", 0, *sampler)
-        settings = [["--depth", d] for d in (1, 2, 3, 4)] + [["--threads", t, "--depth", 1] for t in (1, 2, 3)]
-        settings += [["--chunk", 1], ["--chunk", 7, "--depth", 3, "--threads", 2], ["--chunk", 64]]
-        settings += [["--isa", isa] for isa in isas]
-        for extra in settings:
-            ids = answer_ids(model, prompt, "--max-tokens", most, "--ignore-end", *sampler, *extra)
-            what = " ".join(map(str, sampler + extra))
-            check(ids is not None and ids == base, f"{name}: {what} gives the answer of --depth 0", f"{ids} {base}")
+    """Speed settings change nothing, greedy or sampled, in either arithmetic. isas: kernels to try, none for a large model."""
+    for mode in ([], ["--kv", "int8"], ["--precise"]) if isas else ([], ["--precise"]):
+        for sampler in ([], ["--temperature", 0.8, "--seed", 7]):
+            fixed = ["--max-tokens", most, "--ignore-end", *mode, *sampler]
+            base = answer_ids(model, prompt, "--depth", 0, *fixed)
+            settings = [["--depth", d] for d in (1, 2, 3, 4)] + [["--threads", t, "--depth", 1] for t in (1, 2, 3)]
+            settings += [["--chunk", 1], ["--chunk", 7, "--depth", 3, "--threads", 2], ["--chunk", 64]]
+            settings += [["--isa", isa] for isa in isas]
+            for extra in settings:
+                ids = answer_ids(model, prompt, *fixed, *extra)
+                what = " ".join(map(str, mode + sampler + extra))
+                check(ids is not None and ids == base, f"{name}: {what} gives the answer of --depth 0", f"{ids} {base}")
 
 
 def seeds(model):

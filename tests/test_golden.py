@@ -2,15 +2,18 @@
 """test_golden.py BUILD: `weft logits` on tiny checkpoints whose logits the reference implementation (Hugging Face transformers)
 has computed, tools/golden_trim.py.
 
-1. Accuracy: every stored row within 2e-4 of the largest logit, MTP rows included.
-2. The promise: the same file to the last byte for every chunk, thread count and instruction set.
+1. Accuracy: with --precise every stored row within 2e-4 of the largest logit, MTP rows included. The fast mode is compared with the
+   precise one: the Kullback-Leibler divergence of its predictions.
+2. The promise: in each of the two modes the same file to the last byte for every chunk, thread count and instruction set.
 3. Variants: the same network as publishers and converters store it (other names, layouts, types, places, spellings of the
    config) must give the same file to the last byte. A loader that takes a variant for another computes something, and nobody
    sees that it is not the model.
 """
 import array
 import json
+import math
 import os
+import platform
 import random
 import re
 import sys
@@ -23,8 +26,14 @@ from harness import Model
 DENSE, TIED, ODD, MOE = "qwen3_5-dense", "qwen3_5-dense-tied", "qwen3_5-dense-odd", "qwen3_5-moe"
 ALL = [DENSE, TIED, ODD, MOE]
 TOLERANCE = 2e-4
+MODES = ([], ["--precise"])
+DIVERGENCE = 1e-2  # of the fast mode's predictions, in nats, on average
+# The goldens' random networks amplify: noise of half a per cent on every weight, which is what eight bits for an activation are,
+# changes their logits by a fifth. So of their quantised forms only the size is checked.
+AMPLIFIED = 0.2
 
 suite = harness.Suite()
+isas = []  # that can be tested here
 
 
 # ---- running ----
@@ -82,40 +91,84 @@ def accuracy(golden, folder, expected):
         suite.check(off <= TOLERANCE, f"{golden}: {name} near the reference", f"off by {off:.2e} of the largest")
 
 
+def divergences(p, q, n):
+    """Row by row of n logits: the divergence of q's softmax from p's in nats, and whether both have the same arg-max."""
+    for at in range(0, len(p), n):
+        a, b = p[at : at + n], q[at : at + n]
+        top_a, top_b = max(a), max(b)
+        e = [math.exp(x - top_a) for x in a]
+        sum_a, sum_b = sum(e), sum(math.exp(y - top_b) for y in b)
+        apart = sum(w * (x - y) for w, x, y in zip(e, a, b)) / sum_a
+        kl = apart - top_a - math.log(sum_a) + top_b + math.log(sum_b)
+        yield (max(kl, 0.0) if kl == kl else math.inf), a.index(top_a) == b.index(top_b)
+
+
+def fast_and_precise(what, model, most=DIVERGENCE, fast=()):
+    """What the fast arithmetic, with these options, changes: said, and limited."""
+    what += "".join(" " + option for option in fast)
+    fast, precise = (logits(f"{what}: {' '.join(mode)}", model, *mode) for mode in (fast, ["--precise"]))
+    if fast is None or precise is None:
+        return
+    fast, precise = parse(fast), parse(precise)
+    for name in precise:
+        if not suite.check(name in fast and fast[name].shape == precise[name].shape, f"{what}: {name} of the fast mode"):
+            continue
+        rows = list(divergences(precise[name].values(), fast[name].values(), precise[name].shape[1]))
+        kl, same = [k for k, _ in rows], sum(agree for _, agree in rows)
+        mean = sum(kl) / len(kl)
+        said = f"KL {mean:.1e} on average, {max(kl):.1e} at most, the same arg-max at {same} of {len(kl)}"
+        print(f"{what}: fast and precise {name}: {said}", flush=True)
+        suite.check(mean <= most, f"{what}: fast {name} near the precise ones", said)
+
+
+# What processors must have for the kernels. Those of this build are there whatever the processor is.
+FLAGS = {
+    "reference": "",
+    "avx2": "avx2 fma",
+    "avx2-vnni": "avx2 fma avx_vnni",
+    "avx512-vnni": "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni",
+    "amx": "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni amx_tile amx_int8",
+    "neon": "asimd asimddp",
+}
+BUILT = ["reference"] + (["avx2", "avx512-vnni", "amx"] if platform.machine() == "x86_64" else [])
+
+
 def processor_has(isa):
     """Whether this processor can run these kernels; None where the system does not say."""
-    flags = {"reference": "", "avx2": "avx2 fma bmi2", "avx512-vnni": "avx512f avx512bw avx512cd avx512dq avx512vl"}
     try:
         with open("/proc/cpuinfo") as f:
             found = re.search(r"^flags\s*: (.*)$", f.read(), re.M)
     except OSError:
         found = None
-    return set(flags[isa].split()) <= set(found[1].split()) if found else None
+    return set(FLAGS[isa].split()) <= set(found[1].split()) if found else None
 
 
 def kernels(folder):
-    """The instruction sets that can be tested here."""
+    """The instruction sets that can be tested here. What cannot be had says why, in a line."""
     usable = []
-    for isa in ("reference", "avx2", "avx512-vnni"):
+    for isa in FLAGS:
         r = suite.run("logits", folder, "--ids", suite.path("ids.txt"), "--out", suite.path("isa.safetensors"), "--isa", isa)
         if r.code == 0:
             usable.append(isa)
-        elif processor_has(isa):
-            suite.check(False, f"--isa {isa}: the processor has it", r)
-        else:
+            suite.check(processor_has(isa) is not False, f"--isa {isa}: the processor does not say that it has it")
+            continue
+        why = "this processor cannot run the kernels" if isa in BUILT else "this build has no kernels"
+        suite.check(r.code == 1 and r.err.startswith(f"weft: {why} '{isa}'") and r.err.count("\n") == 1, f"--isa {isa}: why not", r)
+        if isa in BUILT and suite.check(not processor_has(isa), f"--isa {isa}: the processor has it", r):
             suite.skip(f"--isa {isa}", harness.shorten(r.err).removeprefix("weft: "))
     return usable
 
 
-def invariance(golden, folder, isas):
-    base = logits(golden, folder)
+def invariance(golden, folder, modes=MODES):
     settings = [["--chunk", n] for n in (1, 7, 64, 150)] + [["--threads", n] for n in (1, 2, 3)] + [["--isa", isa] for isa in isas]
     settings += [["--threads", 3, "--chunk", 33, *isa] for isa in ([], *(["--isa", isa] for isa in isas))]
-    for extra in settings:
-        what = f"{golden}: " + " ".join(map(str, extra))
-        data = logits(what, folder, *extra)
-        if data is not None and base is not None:
-            suite.check(data == base, f"{what} changes nothing", data != base and difference(base, data))
+    for mode in modes:
+        base = logits(golden, folder, *mode)
+        for extra in settings:
+            what = f"{golden}: " + " ".join(map(str, mode + extra))
+            data = logits(what, folder, *mode, *extra)
+            if data is not None and base is not None:
+                suite.check(data == base, f"{what} changes nothing", data != base and difference(base, data))
 
 
 # ---- 3. variants ----
@@ -670,6 +723,13 @@ def compare_quantised(what, golden, packed, plain):
     folder = packed.save(suite.fresh(golden))
     compare_with(base, f"{golden}: {what}", folder, "all")
     compare_with(base, f"{golden}: {what}, row by row", folder, "all", "--chunk", 1, "--threads", 2)
+    fast_and_precise(f"{golden}: {what}", folder, AMPLIFIED)
+    fast = logits(f"{golden}: {what}, fast", folder)
+    for extra in (["--chunk", 1], ["--chunk", 7, "--threads", 3], *(["--isa", isa] for isa in isas)):
+        name = f"{golden}: {what}, fast, " + " ".join(map(str, extra))
+        data = logits(name, folder, *extra)
+        if data is not None and fast is not None:
+            suite.check(data == fast, f"{name} changes nothing", data != fast and difference(fast, data))
 
 
 def quantised_uniform(golden, bits, group, dtype, drafter):
@@ -727,17 +787,20 @@ def quantised_experts():
 
 
 def main():
-    isas = None
     for golden in ALL:
         folder = os.path.join(harness.GOLDEN, golden)
         expected = st.read(os.path.join(folder, "expected.safetensors"))
         harness.write_ids(suite.path("ids.txt"), expected["input_ids"].values())
-        isas = kernels(folder) if isas is None else isas
+        if not isas:
+            isas.extend(kernels(folder))
         accuracy(golden, folder, expected)
-        invariance(golden, folder, isas)
+        fast_and_precise(golden, folder)
+        invariance(golden, folder)
         base = logits(f"{golden}: the published form", folder, "--precise")
         run_variants(golden, base)
         if golden == DENSE:
+            fast_and_precise(golden, folder, fast=["--kv", "int8"])
+            invariance(golden, folder, [["--kv", "int8"], ["--kv", "f32"], ["--precise", "--kv", "bf16"]])
             places(golden, base)
             ids_file = logits_of_ids_file(folder)
             suite.check(ids_file == base, f"{golden}: ids from a safetensors file")
@@ -762,7 +825,9 @@ def main():
     mini = os.path.join(harness.ROOT, "models", "mini")
     prompt = [(i * i * 31 + i * 7) % 16000 for i in range(150)]
     harness.write_ids(suite.path("ids.txt"), prompt)
-    invariance("models/mini", mini, isas)
+    fast_and_precise("models/mini", mini)
+    fast_and_precise("models/mini", mini, fast=["--kv", "int8"])
+    invariance("models/mini", mini)
     return suite.finish()
 
 

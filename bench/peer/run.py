@@ -2,8 +2,8 @@
 """weft beside llama.cpp, as node-llama-cpp ships it, on models of the same shapes: `make bench-peer`.
 
 Two checkpoints of random weights are made per model, one for each engine. A round measures both, one right after the other, and
-the order changes from round to round; a ratio is the median of the rounds' own ratios, so that what is compared was measured side by
-side. llama.cpp runs with and without flash attention, and the better of the two counts, cell by cell. Its numbers need a quiet
+the order changes from round to round; a ratio is the median of the rounds' own ratios: what is compared was measured side by side.
+llama.cpp runs with and without flash attention, and the better of the two counts, cell by cell. Its numbers need a quiet
 machine: its threads wait for each other by spinning, which costs it much as soon as another process takes a processor.
 
 Only the standard library is used.
@@ -128,7 +128,7 @@ def make_checkpoint(o, name, gguf):
         return path
     free = shutil.disk_usage(o.dir).free / 1e9
     if free < MODELS[name]["gb"] + 1:
-        raise Failure(f"{o.dir} has {free:.1f} GB free; the checkpoints of {name} take {MODELS[name]['gb']} GB (--dir DIR: elsewhere)")
+        raise Failure(f"{o.dir} has {free:.1f} GB free, the checkpoints of {name} take {MODELS[name]['gb']}; see --dir")
     progress(f"making {folder}")
     part = folder + ".part"
     shutil.rmtree(part, ignore_errors=True)
@@ -146,7 +146,8 @@ def run_weft(o, path, cells):
     depths = sorted({depth for _, _, depth in cells})
     lengths = sorted({tokens for tokens, _ in of_kind(cells, "prefill")})
     common = [o.weft, "bench", path, "--json", "-", "--rounds", "1", "--threads", str(o.threads), "--passes", str(o.passes)]
-    out = run_json(common + ["--cells", "prefill,decode", "--tokens", ",".join(map(str, lengths)), "--depths", ",".join(map(str, depths))])
+    lists = ["--tokens", ",".join(map(str, lengths)), "--depths", ",".join(map(str, depths))]
+    out = run_json(common + ["--cells", "prefill,decode"] + lists)
     rates = {("prefill", x["tokens"], x["depth"]): x["tok_s"] for x in out["prefill"]}
     rates.update({("decode", 1, x["depth"]): x["tok_s"] for x in out["decode"]})
     costs = run_json(common + ["--cells", "verify", "--depths", "0"])["verify_cost"] if o.rows else []
@@ -171,7 +172,8 @@ def run_peer(o, path, cells):
         rates = {("prefill", x["tokens"], x["depth"]): x["tok_s"] for x in r["prefill"]}
         rates.update({("decode", 1, x["depth"]): x["tok_s"] for x in r["decode"]})
         ms = {x["rows"]: x["ms"] for x in r["rows"]}
-        result["on" if r["flash"] else "off"] = {"rates": rates, "rows": {m: ms[m] / ms[1] for m in o.rows}, "depth_by": r["depth_by"]}
+        costs = {m: ms[m] / ms[1] for m in o.rows}
+        result["on" if r["flash"] else "off"] = {"rates": rates, "rows": costs, "depth_by": r["depth_by"]}
     return result
 
 
@@ -220,10 +222,11 @@ def measure(o, name):
         "peer": last_peer["about"],
         "peer_depth_by": sorted({p[fa]["depth_by"] for _, p in rounds for fa in ("on", "off")}),
         "memory_gbps": spread([w["memory_gbps"] for w, _ in rounds]),
-        "bandwidth_share": {d: statistics.median([w["bandwidth_share"][d] for w, _ in rounds]) for d in last_weft["bandwidth_share"]},
+        "bandwidth_share": {d: statistics.median(w["bandwidth_share"][d] for w, _ in rounds) for d in last_weft["bandwidth_share"]},
         "cells": compare(name, cells, rounds),
         "rows": [{
-            "rows": m, "weft": spread([w["rows"][m] for w, _ in rounds]), "peer_flash_on": spread([p["on"]["rows"][m] for _, p in rounds]),
+            "rows": m, "weft": spread([w["rows"][m] for w, _ in rounds]),
+            "peer_flash_on": spread([p["on"]["rows"][m] for _, p in rounds]),
             "peer_flash_off": spread([p["off"]["rows"][m] for _, p in rounds]),
         } for m in o.rows],
         "others_processors": others,
@@ -251,8 +254,8 @@ def print_model(m):
         r = c["ratio"]
         between = f"({r['least']:.2f} .. {r['most']:.2f})"
         verdict = "" if c["bar"] is None else f"{c['bar']:5.2f} {'met' if c['met'] else 'missed'}"
-        print(f"  {cell_name(c):<20} {c['weft']['median']:8.1f}   {c['peer_flash_on']['median']:8.1f} {c['peer_flash_off']['median']:8.1f}   "
-              f"{r['median']:6.2f}  {between:<18} {verdict}".rstrip())
+        weft, on, off = (c[k]["median"] for k in ("weft", "peer_flash_on", "peer_flash_off"))
+        print(f"  {cell_name(c):<20} {weft:8.1f}   {on:8.1f} {off:8.1f}   {r['median']:6.2f}  {between:<18} {verdict}".rstrip())
     if m["rows"]:
         print(f"  {'T(rows) / T(1)':<20} {'weft':>8}   {'flash on':>8} {'off':>8}")
     for r in m["rows"]:

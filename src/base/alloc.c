@@ -1,10 +1,12 @@
 /* alloc.c: the only place that calls the C library's allocator. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "base/alloc.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/num.h"
 
@@ -49,6 +51,16 @@ char *weft_strdup(const char *s) {
     return copy;
 }
 
+void weft_advise_huge(void *p, size_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const uintptr_t page = 2 << 20;
+    uintptr_t first = ((uintptr_t)p + page - 1) / page * page, end = ((uintptr_t)p + bytes) / page * page;
+    if (end > first) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)p, (void)bytes;
+#endif
+}
+
 #define ALIGN 64
 
 #if defined(__has_feature)
@@ -81,6 +93,7 @@ void *weft_alloc_aligned(size_t bytes) {
     uintptr_t first = (uintptr_t)block + sizeof(void *);
     char *p = block + sizeof(void *) + (ALIGN - first % ALIGN) % ALIGN;
     memcpy(p - sizeof(void *), &block, sizeof(void *));
+    weft_advise_huge(p, bytes);
     return p;
 }
 

@@ -19,5 +19,8 @@ char *weft_strdup(const char *s);
 void weft_alloc_fail_at(uint64_t n);
 /* Allocations made so far by the whole process (a running count: "no heap allocation in the decode loop" compares two). */
 uint64_t weft_alloc_count(void);
+/* Memory, or the map of a file, that will be read through again and again: in pages of 2 MB where the system has them. Streams of
+ * reads are up to a third faster, and 150 MB take 75 page faults instead of 38,000. */
+void weft_advise_huge(void *p, size_t bytes);
 
 #endif

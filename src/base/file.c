@@ -163,7 +163,10 @@ static weft_status map_file(weft_map *m, int fd, const struct stat *st, const ch
         s = weft_fail(e, WEFT_EBUSY, "%s: more than %d mapped files", path, SLOTS);
     } else if (map.size > 0) {
         data = mmap(NULL, map.size, protection, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED) s = weft_fail_os(e, errno, "%s: cannot map", path);
+        if (data == MAP_FAILED)
+            s = weft_fail_os(e, errno, "%s: cannot map", path);
+        else
+            weft_advise_huge(data, map.size);
     }
     if (s != WEFT_OK) {
         if (map.slot >= 0) atomic_store(&slots[map.slot].start, 0);

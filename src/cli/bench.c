@@ -35,7 +35,7 @@ enum {
 };
 
 typedef struct options {
-    const char *model, *isa, *cache, *json, *depths_text, *tokens_text, *cells_text;
+    const char *model, *isa, *kv, *cache, *json, *depths_text, *tokens_text, *cells_text;
     int64_t threads, chunk, rounds, passes;
     bool precise, scaling;
     bool prefill, decode, verify, drafts; /* the cells */
@@ -71,7 +71,7 @@ typedef struct bench {
     double load_seconds;
     size_t block; /* bytes over which the memory's speed is measured */
 
-    series memory; /* bytes a second */
+    series memory, tiles; /* bytes a second; nanoseconds of weft_dev_probe() */
     at_depth depth[LIST];
     series draft[DRAFTS + 1];
     double tokens_per_pass[DRAFTS + 1];
@@ -236,9 +236,10 @@ static weft_status drafts(bench *b, weft_error *e) {
 }
 
 /* What the machine itself can do. */
-static void machine(const bench *b, series *memory) {
+static void machine(bench *b, series *memory) {
     progress(b, "the memory", 0, -1);
     add(memory, weft_bandwidth_measure(b->bandwidth));
+    if (b->g && weft_dev_probe(b->g->dev) > 0) add(&b->tiles, weft_dev_probe(b->g->dev));
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
@@ -257,6 +258,7 @@ static weft_status open_bench(bench *b, int threads, weft_error *e) {
     weft_config c = {.model = o->model,
                      .threads = threads,
                      .isa = o->isa,
+                     .kv = o->kv,
                      .precise = o->precise,
                      .context = b->context,
                      .chunk = (int)o->chunk,
@@ -430,6 +432,9 @@ static void print_table(const bench *b) {
            o->rounds == 1 ? "" : "s", b->passes, b->load_seconds);
     printf("memory limit: reads at %.1f GB/s (%.1f .. %.1f, over %s)\n", 1e-9 * median(&b->memory), 1e-9 * least(&b->memory),
            1e-9 * most(&b->memory), weft_bytes_text(b->block, block));
+    if (b->tiles.n)
+        printf("tiles: %.0f ns for 4 loads and 4 products (%.0f .. %.0f); 24 in the fast state, about 100 in the slow one\n",
+               median(&b->tiles), least(&b->tiles), most(&b->tiles));
     if (o->prefill) print_prefill(b);
     if (o->decode) print_decode(b);
     if (o->verify) print_verify(b);
@@ -500,6 +505,7 @@ static struct json_object *to_json(const bench *b) {
     json_object_object_add(root, "model", json_object_new_string(o->model));
     json_object_object_add(root, "version", json_object_new_string(WEFT_VERSION));
     json_object_object_add(root, "isa", json_object_new_string(b->info.isa));
+    json_object_object_add(root, "kv", json_object_new_string(b->info.kv));
     json_object_object_add(root, "precise", json_object_new_boolean(o->precise));
     put_int(root, "threads", b->info.threads);
     put_int(root, "processors", weft_cpu_count());
@@ -509,6 +515,7 @@ static struct json_object *to_json(const bench *b) {
     put(root, "load_s", b->load_seconds);
     put(root, "memory_gbps", 1e-9 * median(&b->memory));
     put_int(root, "memory_block", (int64_t)b->block);
+    if (b->tiles.n) put(root, "tiles_ns", median(&b->tiles));
     put_depths(b, root);
     struct json_object *drafted = list(root, "drafts");
     for (int i = 0; i <= DRAFTS && b->draft[0].n; i++) {
@@ -610,6 +617,7 @@ int weft_cmd_bench(int argc, char **argv) {
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_TEXT("isa", "NAME", &o.isa, NULL, "auto", "Kernels to use."),
+        WEFT_KV_OPTION(&o.kv),
         WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored."),
         WEFT_CACHE_OPTION(&o.cache),
         WEFT_HEADING("Output"),

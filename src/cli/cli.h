@@ -32,6 +32,11 @@ int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
               "Where packed weights are kept, so that the next start is quick.")
 const char *weft_cli_cache(const char *option);
 
+/* weft_config.kv. */
+#define WEFT_KV_OPTION(to)                                                                                                         \
+    WEFT_TEXT("kv", "TYPE", (to), "bf16|f32|int8", "bf16; f32 with --precise",                                                     \
+              "How keys and values are kept; int8 takes half the memory of bf16.")
+
 /* The folder of the model that comes with weft: beside the installed command, beside the build folder, or below the current
  * folder. NULL when it is at none of these places. Valid until the next call. */
 const char *weft_cli_bundled_model(void);

@@ -24,7 +24,7 @@ enum { DEPTH = 7, WINDOW = 512, KEEP_MB = 512 }; /* DEPTH: as in `weft logits`, 
 #define LN2 0.69314718055994530942
 
 typedef struct options {
-    const char *model, *text, *ids, *isa, *cache;
+    const char *model, *text, *ids, *isa, *kv, *cache;
     int64_t threads, context, tokens, keep;
     bool kl, precise, json;
 } options;
@@ -230,12 +230,14 @@ static weft_status run(eval *v, weft_error *e) {
     v->fast.config = (weft_config){.model = o->model,
                                    .threads = (int)o->threads,
                                    .isa = o->isa,
+                                   .kv = o->kv,
                                    .precise = o->precise,
                                    .context = (int)o->context + 1,
                                    .max_depth = DEPTH,
                                    .cache_dir = weft_cli_cache(o->cache)};
     v->precise.config = v->fast.config;
     v->precise.config.precise = true;
+    v->precise.config.kv = NULL;
     if (s == WEFT_OK) s = weft_engine_open(&v->fast.g, &v->fast.config, e);
     if (s == WEFT_OK) {
         weft_engine_info(v->fast.g, &v->info);
@@ -304,6 +306,7 @@ static struct json_object *to_json(const eval *v, const spread *kl) {
     struct json_object *o = json_object_new_object();
     json_object_object_add(o, "model", json_object_new_string(v->o->model));
     json_object_object_add(o, "isa", json_object_new_string(v->info.isa));
+    json_object_object_add(o, "kv", json_object_new_string(v->info.kv));
     json_object_object_add(o, "threads", json_object_new_int(v->info.threads));
     json_object_object_add(o, "precise", json_object_new_boolean(v->o->precise));
     json_object_object_add(o, "context", json_object_new_int64((int64_t)v->window));
@@ -355,6 +358,7 @@ int weft_cmd_eval(int argc, char **argv) {
         WEFT_INTEGER("context", "N", &o.context, 1, (1 << 22) - 1, NULL, "Tokens of a window."),
         WEFT_INTEGER("tokens", "N", &o.tokens, 0, 1 << 30, "0: all", "Stop after so many."),
         WEFT_INTEGER("keep", "MB", &o.keep, 1, 1 << 20, NULL, "kl: memory for the logits that are compared."),
+        WEFT_KV_OPTION(&o.kv),
         WEFT_FLAG("precise", &o.precise, "ppl: float32 throughout, weights as stored."),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads. No result depends on it."),
         WEFT_TEXT("isa", "NAME", &o.isa, NULL, "auto", "Kernels to use."),

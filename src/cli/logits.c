@@ -62,7 +62,7 @@ static weft_status score(const weft_config *config, const weft_cli_ids *ids, con
 }
 
 int weft_cmd_logits(int argc, char **argv) {
-    const char *ids_path = NULL, *out = NULL, *isa = NULL, *cache = NULL;
+    const char *ids_path = NULL, *out = NULL, *isa = NULL, *kv = NULL, *cache = NULL;
     int64_t chunk = 0, threads = 0;
     bool precise = false;
     const weft_option options[] = {
@@ -73,6 +73,7 @@ int weft_cmd_logits(int argc, char **argv) {
                   "'mtp_logits_d1' [T-1, V], both float32."),
         WEFT_INTEGER("chunk", "N", &chunk, 0, 65536, "0: 256", "Rows in a step. The result does not depend on it."),
         WEFT_INTEGER("threads", "N", &threads, 0, 256, "0: all processors", "Worker threads. The result does not depend on it."),
+        WEFT_KV_OPTION(&kv),
         WEFT_FLAG("precise", &precise, "Float32 activations and KV, weights as stored: slower, for comparison."),
         WEFT_TEXT("isa", "NAME", &isa, "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto", "Kernels to use."),
         WEFT_CACHE_OPTION(&cache),
@@ -102,6 +103,7 @@ int weft_cmd_logits(int argc, char **argv) {
         weft_config config = {.model = argv[0],
                               .threads = (int)threads,
                               .isa = isa,
+                              .kv = kv,
                               .precise = precise,
                               .chunk = (int)chunk,
                               .max_depth = DEPTH,

@@ -17,7 +17,7 @@
 
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
-    const char *isa, *cache, *drafts, *ids_out;
+    const char *isa, *kv, *cache, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
     bool raw, stats, precise, ignore_end;
@@ -171,6 +171,7 @@ static int open_and_run(const options *o) {
     weft_config config = {.model = o->model,
                           .threads = (int)o->threads,
                           .isa = o->isa,
+                          .kv = o->kv,
                           .precise = o->precise,
                           .context = (int)o->context,
                           .chunk = (int)o->chunk,
@@ -209,6 +210,7 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_HEADING("Memory and arithmetic"),
         WEFT_INTEGER("context", "N", &o.context, 0, 1 << 22, "0: the model's, at most 8192",
                      "Tokens that prompt and answer may take together."),
+        WEFT_KV_OPTION(&o.kv),
         WEFT_FLAG("precise", &o.precise, "Float32 activations and KV, weights as stored: slower, for comparison."),
         WEFT_TEXT("isa", "NAME", &o.isa, "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto", "Kernels to use."),
         WEFT_CACHE_OPTION(&o.cache),

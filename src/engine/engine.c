@@ -52,8 +52,8 @@ static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft
                             weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
-    weft_status s =
-        weft_dev_open(&dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .precise = c->precise, .dry = true}, e);
+    weft_status s = weft_dev_open(
+        &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
     if (s == WEFT_OK) s = weft_model_load(&model, dev, dir, weft_logit_rows(c), e);
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
     if (s == WEFT_OK) weft_dev_memory_get(dev, m);
@@ -155,7 +155,7 @@ static weft_status choose_cache(const weft_engine *g, weft_dev_config *config, w
 
 static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_error *e) {
     const weft_config *c = &g->config;
-    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .precise = c->precise, .planned = planned};
+    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
     weft_str dir = {0};
     char label[256];
     weft_status s = choose_cache(g, &config, &dir, label, e);
@@ -179,6 +179,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
     WEFT_TRY(make_tables(g, e));
     WEFT_TRY(mark_allowed(g, e));
     g->info = (weft_info){.isa = weft_dev_isa(g->dev),
+                          .kv = weft_dev_kv(g->dev),
                           .threads = weft_dev_threads(g->dev),
                           .vocab = weft_model_vocab(g->model),
                           .context = c->context,
@@ -200,7 +201,7 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
         weft_engine_close(g);
         return s;
     }
-    g->config.model = g->config.isa = g->config.cache_dir = NULL; /* the caller's strings */
+    g->config.model = g->config.isa = g->config.kv = g->config.cache_dir = NULL; /* the caller's strings */
     *engine = g;
     return WEFT_OK;
 }

@@ -72,7 +72,10 @@ void weft_dev_close(weft_dev *dev); /* frees all it made: buffers, weights, coef
 weft_status weft_dev_plan(weft_dev *dev, const weft_plan *plan, weft_error *e);
 void weft_dev_memory_get(const weft_dev *dev, weft_dev_memory *m); /* complete after weft_dev_plan() */
 const char *weft_dev_isa(const weft_dev *dev);
+const char *weft_dev_kv(const weft_dev *dev); /* type of keys and values */
 int weft_dev_threads(const weft_dev *dev);
+/* Where matrix tiles have a fast and a slow state: nanoseconds of a fixed piece of work on the calling thread; 0: no such thing. */
+double weft_dev_probe(const weft_dev *dev);
 /* Bytes of weights, KV and recurrent state that the operators have read or written since the device was opened, as far as memory
  * must move them: a weight once for all rows of a call, a key once for all rows of its span. */
 uint64_t weft_dev_traffic(const weft_dev *dev);
@@ -106,7 +109,7 @@ typedef struct weft_mat_desc {
     int64_t experts, n, k; /* experts >= 1 */
     const char *name;      /* for messages */
     /* Reads row `row` of expert `expert`, k columns. Plain: values[k] as stored. Affine: codes[k], one byte each, and scale[k /
-     * group], bias[k / group] as stored. Must refuse NaN and infinity. Called from one thread. */
+     * group], bias[k / group] as stored. Must refuse NaN and infinity. Called from several threads at a time. */
     weft_status (*read)(void *ctx, int64_t expert, int64_t row, void *values_or_codes, void *scale, void *bias, weft_error *e);
     void *ctx;
 } weft_mat_desc;

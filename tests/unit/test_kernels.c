@@ -25,30 +25,27 @@
 #define EXP_ERROR (2.5 * U)
 #define SIGMOID_ERROR (EXP_ERROR + 3 * U) /* exp, a sum, a quotient */
 #define SILU_ERROR SIGMOID_ERROR
-#define SOFTPLUS_ERROR (12 * U)
 
 /* ---- tables, memory, numbers --------------------------------------------------------------------------------------------- */
 
 static const weft_kernels *tables[3];
-static const weft_gdn_kernels *gdn[3];
 static const char *names[3];
 static int n_tables;
 
-static void add_table(const char *name, const weft_kernels *kernels, const weft_gdn_kernels *gdn_kernels, bool here) {
+static void add_table(const char *name, const weft_kernels *kernels, bool here) {
     if (!here) {
         print_message("skipped: the copy for %s, this processor has none\n", name);
         return;
     }
     names[n_tables] = name;
-    gdn[n_tables] = gdn_kernels;
     tables[n_tables++] = kernels;
 }
 static void find_tables(void) {
-    add_table("any processor", &weft_kernels_base, &weft_gdn_kernels_base, true);
+    add_table("any processor", &weft_kernels_base, true);
 #if defined(__x86_64__)
     bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    add_table("AVX2", &weft_kernels_v3, &weft_gdn_kernels_v3, v3);
-    add_table("AVX-512", &weft_kernels_v4, &weft_gdn_kernels_v4,
+    add_table("AVX2", &weft_kernels_v3, v3);
+    add_table("AVX-512", &weft_kernels_v4,
               v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"));
 #endif
@@ -239,30 +236,6 @@ static void test_sigmoid_and_silu_are_accurate(void **state) {
     }
 }
 
-/* softplus through gdn_gates: decay -1 and alpha give exp(-softplus(alpha)) = 1 / (1 + exp(alpha)). For small alpha the decay is
- * scaled up so that the result shows softplus itself. */
-static void test_gates_are_accurate(void **state) {
-    (void)state;
-    double worst = 0;
-    for (int i = 0; i < 60000; i++) {
-        float alpha[16], beta[16], decay[16], dt[16] = {0}, a[16], b[16];
-        for (int j = 0; j < 16; j++) {
-            alpha[j] = (float)((i * 16 + j - 480000) * (80.0 / 480000));
-            double sp = log1p(exp((double)alpha[j]));
-            decay[j] = (float)(-1 / sp); /* decay softplus = -1: an error of softplus is an equal one of a */
-            beta[j] = alpha[j];
-        }
-        gdn[0]->gates(a, b, alpha, beta, decay, dt, 16);
-        for (int j = 0; j < 16; j++) {
-            double z = (double)decay[j] * log1p(exp((double)alpha[j]));
-            worst = fmax(worst, fabs(a[j] / exp(z) - 1));
-            near_to("beta", j, b[j], ref_sigmoid((double)beta[j]), SIGMOID_ERROR * ref_sigmoid((double)beta[j]));
-        }
-    }
-    print_message("exp(decay softplus): largest relative error at exponent -1 %.3f * 2^-24\n", worst / U);
-    assert_true(worst <= SOFTPLUS_ERROR + U + EXP_ERROR);
-}
-
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stored { /* rows as a file holds them */
@@ -441,8 +414,8 @@ static void test_dot(void **state) {
     }
 }
 
-/* The written arithmetic, operation by operation: a sum is 16 lanes and a tree, a state's sums four chains, nothing is fused. Were
- * it changed, all tables would change alike, and with them every result. */
+/* The written arithmetic, operation by operation: a sum is 16 lanes and a tree, nothing is fused. Were it changed, all tables would
+ * change alike, and with them every result. */
 static float tree(const float *lane) {
     float a[8], c[4];
     for (int i = 0; i < 8; i++) a[i] = lane[i] + lane[i + 8];
@@ -452,39 +425,20 @@ static float tree(const float *lane) {
 static void test_the_written_order(void **state) {
     (void)state;
     for (int round = 0; round < 50; round++) {
-        int k = 16 * (1 + round), k_dim = 1 + round;
-        float *x = input(k, PLAIN), *w = input(k, PLAIN), *s0 = input(k_dim * LANES, PLAIN), *kk = input(k_dim, PLAIN);
-        float *q = input(k_dim, PLAIN), *v = input(LANES, PLAIN), a = 0.7f, b = 0.3f, lane[16] = {0};
+        int k = 16 * (1 + round);
+        float *x = input(k, PLAIN), *w = input(k, PLAIN), lane[16] = {0};
         for (int i = 0; i < k; i++) {
             float p = x[i] * w[i];
             lane[i % 16] = lane[i % 16] + p;
         }
         EACH_TABLE(t) {
-            float y, total, sums[16] = {0}, d[LANES], out[LANES];
+            float y, total, sums[16] = {0};
             tables[t]->dot(&y, 1, (const float *const *)&x, 1, w, (size_t)k, 1, k);
             assert_true(y == tree(lane));
             float *e = output(k, x);
             tables[t]->chunk_exp(e, k, 1, &total);
             for (int i = 0; i < k; i++) sums[i % 16] = sums[i % 16] + e[i];
             assert_true(total == tree(sums));
-
-            float *s = output(k_dim * LANES, s0);
-            gdn[t]->token(s, d, out, q, kk, v, a, b, k_dim);
-            for (int c = 0; c < LANES; c++) {
-                float m[4] = {0}, o[4] = {0};
-                for (int i = 0; i < k_dim; i++) {
-                    float decayed = s0[i * LANES + c] * a, p = decayed * kk[i];
-                    m[i % 4] = m[i % 4] + p;
-                }
-                float difference = v[c] - ((m[0] + m[1]) + (m[2] + m[3])), delta = b * difference;
-                assert_true(d[c] == delta);
-                for (int i = 0; i < k_dim; i++) {
-                    float decayed = s0[i * LANES + c] * a, p = kk[i] * delta, now = decayed + p, r = now * q[i];
-                    assert_true(s[i * LANES + c] == now);
-                    o[i % 4] = o[i % 4] + r;
-                }
-                assert_true(out[c] == (o[0] + o[1]) + (o[2] + o[3]));
-            }
         }
         drop_all();
     }
@@ -554,29 +508,6 @@ static void test_sums_and_gates(void **state) {
             near_to("glu", i, first[2][i], ref_silu(gi) * xi, (SILU_ERROR + U) * fabs(ref_silu(gi) * xi));
             near_to("gate", i, first[3][i], yi * s, (SIGMOID_ERROR + U) * fabs(yi * s));
             near_to("scale_sigmoid", i, first[4][i], yi * s0, (SIGMOID_ERROR + U) * fabs(yi * s0));
-        }
-        drop_all();
-    }
-}
-
-static void test_unit(void **state) {
-    (void)state;
-    for (int round = 0; round < 280; round++) {
-        kind kd = (kind)(round % KINDS);
-        int n = 1 + below(round % 2 ? 20 : 130);
-        float *x = input(n, kd), length = below(2) ? 1 : 1 / sqrtf((float)n), *first = NULL;
-        EACH_TABLE(t) {
-            float *y = output(n, x);
-            gdn[t]->unit(y, n, length);
-            guards_hold("unit", y, n);
-            if (first) same("unit of two tables", first, y, n);
-            if (!first) first = y;
-        }
-        double squares = 1e-6;
-        for (int i = 0; i < n; i++) squares += daz(x[i]) * daz(x[i]);
-        for (int i = 0; i < n && kd != SPECIAL; i++) {
-            double want = daz(x[i]) * (double)length / sqrt(squares);
-            near_to("unit", i, first[i], want, fabs(want) * (roundings(sum_depth(n)) / 2 + 6 * U + n * (double)FLT_MIN / 1e-6));
         }
         drop_all();
     }
@@ -740,150 +671,6 @@ static void test_merge(void **state) {
     }
 }
 
-/* ---- Gated DeltaNet ------------------------------------------------------------------------------------------------------ */
-
-static void test_conv(void **state) {
-    (void)state;
-    for (int round = 0; round < 160; round++) {
-        kind kd = (kind)(round % KINDS);
-        int taps = 1 + round % 8, channels = 1 + below(100), room = ROUND16(channels);
-        float *w = padded(taps * channels, ROUND16(taps * channels) + LANES, PLAIN), *first = NULL; /* as weft_coef holds them */
-        const float *raw[8];
-        for (int t = 0; t < taps; t++) raw[t] = padded(channels, room, kd);
-        EACH_TABLE(t) {
-            float *y = output(room, NULL);
-            gdn[t]->conv(y, raw, taps, w, (size_t)channels, channels);
-            guards_hold("conv", y, room);
-            if (first) same("conv of two tables", first, y, channels);
-            if (!first) first = y;
-        }
-        for (int c = 0; c < channels && kd != SPECIAL; c++) {
-            double x = 0, size = 0;
-            for (int t = 0; t < taps; t++) {
-                x += daz(raw[t][c]) * daz(w[t * channels + c]);
-                size += fabs(daz(raw[t][c]) * daz(w[t * channels + c]));
-            }
-            double error = roundings(taps + 1) * size + 2 * taps * FLT_MIN; /* silu's slope is below 1.1 */
-            near_to("conv", c, first[c], ref_silu(x), 1.1 * error + SILU_ERROR * (fabs(ref_silu(x)) + 1.1 * error));
-        }
-        drop_all();
-    }
-}
-
-static void test_gdn_gates(void **state) {
-    (void)state;
-    for (int round = 0; round < 280; round++) {
-        kind kd = (kind)(round % KINDS);
-        int n = 1 + round % 70;
-        float *alpha = input(n, kd), *beta = input(n, kd), *decay = padded(n, ROUND16(n), PLAIN),
-              *dt = padded(n, ROUND16(n), PLAIN);
-        float *first[2] = {0};
-        for (int i = 0; i < n; i++) decay[i] = -expf(2 * decay[i]);
-        if (kd == PLAIN)
-            for (int i = 0; i < n; i++) alpha[i] *= 30, beta[i] *= 30;
-        EACH_TABLE(t) {
-            float *a = output(n, NULL), *b = output(n, NULL);
-            gdn[t]->gates(a, b, alpha, beta, decay, dt, n);
-            guards_hold("gates a", a, n);
-            guards_hold("gates b", b, n);
-            if (first[0]) {
-                same("decays of two tables", first[0], a, n);
-                same("betas of two tables", first[1], b, n);
-            } else
-                first[0] = a, first[1] = b;
-        }
-        for (int i = 0; i < n && kd != SPECIAL; i++) {
-            float x = (float)(daz(alpha[i]) + (double)dt[i]); /* rounded: what softplus is given */
-            double sp = x > 40 ? (double)x : log1p(exp((double)x)), z = (double)decay[i] * sp, a = exp(z),
-                   b = ref_sigmoid(daz(beta[i]));
-            assert_true(first[0][i] >= 0 && first[0][i] <= 1);
-            near_to("decay", i, first[0][i], a, a * 1.01 * (fabs(z) * (SOFTPLUS_ERROR + U) + EXP_ERROR));
-            near_to("beta", i, first[1][i], b, b * SIGMOID_ERROR);
-        }
-        drop_all();
-    }
-}
-
-static void test_gdn_token_and_replay(void **state) {
-    (void)state;
-    for (int round = 0; round < 260; round++) {
-        kind kd = round % 13 == 0 ? SPECIAL : (kind)(round % 3);
-        int k_dim = 1 + round % 130, size = k_dim * LANES;
-        float *s0 = input(size, kd), *q = input(k_dim, PLAIN), *k = input(k_dim, PLAIN), *v = input(LANES, kd),
-              a = fabsf(number(PLAIN)), b = fabsf(number(PLAIN)), *first[3] = {0};
-        EACH_TABLE(t) {
-            float *s = output(size, s0), *d = output(LANES, NULL), *y = output(LANES, NULL), *again = output(size, s0);
-            gdn[t]->token(s, d, y, q, k, v, a, b, k_dim);
-            guards_hold("state", s, size);
-            guards_hold("delta", d, LANES);
-            guards_hold("output", y, LANES);
-            gdn[t]->replay(again, d, k, a, k_dim);
-            guards_hold("replayed state", again, size);
-            same("a replayed token and a run one", again, s, size); /* what makes rollback a count */
-            if (first[0]) {
-                same("states of two tables", first[0], s, size);
-                same("deltas of two tables", first[1], d, LANES);
-                same("outputs of two tables", first[2], y, LANES);
-            } else
-                first[0] = s, first[1] = d, first[2] = y;
-        }
-        for (int c = 0; c < LANES && kd != SPECIAL; c++) {
-            double m = 0, m_size = 0, y = 0, y_size = 0, y_error = 0, av = daz(a), bv = daz(b);
-            for (int i = 0; i < k_dim; i++) {
-                m += av * daz(s0[i * LANES + c]) * daz(k[i]);
-                m_size += fabs(av * daz(s0[i * LANES + c]) * daz(k[i]));
-            }
-            int depth = 2 + (k_dim + 3) / 4 + 2; /* products, one of four chains, their sum */
-            double m_error = roundings(depth) * m_size + 3 * k_dim * FLT_MIN, d = bv * (daz(v[c]) - m);
-            double d_error = bv * (m_error + 2.1 * U * (fabs(daz(v[c])) + m_size)) + U * fabs(d);
-            near_to("delta", c, first[1][c], d, d_error);
-            for (int i = 0; i < k_dim; i++) {
-                double old = av * daz(s0[i * LANES + c]), s = old + daz(k[i]) * d;
-                double error = 2.1 * U * (fabs(old) + fabs(daz(k[i]) * d)) + fabs(daz(k[i])) * d_error * 1.01 + 2 * FLT_MIN;
-                near_to("state", i, first[0][i * LANES + c], s, error);
-                y += s * daz(q[i]);
-                y_size += fabs(s * daz(q[i]));
-                y_error += error * fabs(daz(q[i]));
-            }
-            near_to("output", c, first[2][c], y, y_error * 1.01 + roundings(depth) * (y_size + y_error) + 3 * k_dim * FLT_MIN);
-        }
-        drop_all();
-    }
-}
-
-/* Three tokens, one key head, two value heads of dimension 2, q and k not yet normalised: outputs and the final state, computed
- * apart from this code. Head order, the place of 1/sqrt(k_dim) (on q alone) and of the decay all show here. */
-static void test_gdn_numeric_vector(void **state) {
-    (void)state;
-    static const float q[3][2] = {{1, 2}, {0.5f, -1}, {-1, 0.25f}}, k[3][2] = {{2, 1}, {1, 1}, {-0.5f, 2}};
-    static const float v[2][3][2] = {{{1, -1}, {0.25f, 0.75f}, {2, 0}}, {{0.5f, 2}, {-1, 1}, {1, -0.5f}}};
-    static const float alpha[3][2] = {{0.1f, -0.2f}, {0.3f, 0.4f}, {-0.5f, 0.6f}}, beta[3][2] = {{0.2f, -0.3f}, {1, 0.5f}, {-1, 0}};
-    static const double out[2][3][2] = {{{0.311033, -0.311033}, {-0.006648, -0.156822}, {0.098201, -0.098597}},
-                                        {{0.120366, 0.481463}, {0.146055, -0.111710}, {0.219307, -0.152175}}};
-    static const double last[2][2][2] = {{{0.002754, 0.190962}, {0.583621, 0.188933}},
-                                         {{-0.212527, 0.176237}, {0.428664, -0.182380}}};
-    float decay[16] = {-1, -(float)exp(0.5)}, dt[16] = {0.1f, -0.1f}; /* A_log 0 and 0.5 */
-    EACH_TABLE(t) {
-        float s[2][2 * LANES] = {{0}};
-        for (int i = 0; i < 3; i++) {
-            float qn[2], kn[2], a[2], b[2];
-            memcpy(qn, q[i], sizeof qn);
-            memcpy(kn, k[i], sizeof kn);
-            gdn[t]->unit(qn, 2, 1 / sqrtf(2));
-            gdn[t]->unit(kn, 2, 1);
-            gdn[t]->gates(a, b, alpha[i], beta[i], decay, dt, 2);
-            for (int h = 0; h < 2; h++) {
-                float value[LANES] = {v[h][i][0], v[h][i][1]}, d[LANES], y[LANES];
-                gdn[t]->token(s[h], d, y, qn, kn, value, a[h], b[h], 2);
-                for (int c = 0; c < 2; c++) near_to("vector's output", c, y[c], out[h][i][c], 1e-6);
-                for (int c = 2; c < LANES; c++) assert_true(y[c] == 0); /* columns that the head does not have stay zero */
-            }
-        }
-        for (int h = 0; h < 2; h++)
-            for (int i = 0; i < 4; i++) near_to("vector's state", i, s[h][i / 2 * LANES + i % 2], last[h][i / 2][i % 2], 1e-6);
-    }
-}
-
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
 
 /* auto is the best that runs here; a name that cannot be had is refused with the reason: a slip of the pen, another processor,
@@ -900,7 +687,7 @@ static void test_choosing(void **state) {
     for (; weft_isas[count]; count++) {
         const weft_isa *one = weft_isas[count];
         for (int i = 0; i < count; i++) assert_string_not_equal(one->name, weft_isas[i]->name);
-        assert_true(one->kernels->unpack && one->gdn->token && one->linear->quantize && one->linear->affine && one->linear->plain);
+        assert_true(one->kernels->unpack && one->gdn->tokens && one->linear->quantize && one->linear->affine && one->linear->plain);
         weft_status s = weft_isa_choose(&isa, one->name, &e);
         if (weft_isa_here(one)) {
             assert_int_equal(s, WEFT_OK);
@@ -943,23 +730,17 @@ int main(void) {
         cmocka_unit_test(test_exp_is_accurate),
         cmocka_unit_test(test_exp_at_the_ends),
         cmocka_unit_test(test_sigmoid_and_silu_are_accurate),
-        cmocka_unit_test(test_gates_are_accurate),
         cmocka_unit_test(test_unpack_plain),
         cmocka_unit_test(test_unpack_affine),
         cmocka_unit_test(test_dot),
         cmocka_unit_test(test_the_written_order),
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_sums_and_gates),
-        cmocka_unit_test(test_unit),
         cmocka_unit_test(test_rotate),
         cmocka_unit_test(test_chunk_exp),
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_gdn_gates),
-        cmocka_unit_test(test_gdn_token_and_replay),
-        cmocka_unit_test(test_gdn_numeric_vector),
         cmocka_unit_test(test_choosing),
     };
     return cmocka_run_group_tests(tests, enter, NULL);

@@ -2,6 +2,8 @@
  * checkasm: random shapes and operands, bit for bit against the plain C copy; and that one against the contract of kernels.h,
  * written down here once more in scalars, and against double arithmetic with an error bound.
  *
+ * AMX runs here too where there is AVX-512 alone: its file is compiled once more with loops in place of the tile instructions.
+ *
  * What a kernel reads lies against a page that must not be touched, what it writes as well, with guards around each row. Memory
  * that it may read but must not let count is NaN or the largest code. With --bench it times the kernels instead. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
@@ -23,12 +25,29 @@
 #include "base/fpu.h"
 #include "ops/cpu/linear.h"
 
+#if defined(__x86_64__)
+#define WEFT_TILES_EMULATED
+#include <immintrin.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,fma"))),                \
+                             apply_to = function)
+#include "ops/cpu/linear_amx.c"
+#pragma clang attribute pop
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni,fma")
+#include "ops/cpu/linear_amx.c"
+#pragma GCC pop_options
+#endif
+static const weft_isa emulated = {.name = "amx, emulated", .linear = &weft_linear_amx_emulated};
+#endif
+
 #define U 0x1p-24 /* half an ulp of 1: the relative error of one rounding */
 
 /* ---- instruction sets, numbers, memory ----------------------------------------------------------------------------------- */
 
 static const weft_linear_kernels *const base = &weft_linear_kernels_base;
-static const weft_isa *isas[8];
+static const weft_isa *isas[9];
 static int n_isas;
 #define EACH_ISA(i) for (int i = 0; i < n_isas; i++)
 
@@ -39,6 +58,14 @@ static void find_isas(void) {
         else
             isas[n_isas++] = weft_isas[i];
     assert_true(n_isas > 0 && isas[n_isas - 1]->linear == base);
+#if defined(__x86_64__)
+    for (int i = 0; i < n_isas; i++) /* the plain C copy stays the last */
+        if (!strcmp(isas[i]->name, "avx512-vnni")) {
+            memmove(isas + 1, isas, (size_t)n_isas++ * sizeof *isas);
+            isas[0] = &emulated;
+            break;
+        }
+#endif
 }
 
 static uint64_t seed = 1;
@@ -126,7 +153,7 @@ static void same(const char *what, const char *isa, int row, const float *a, con
 
 /* ---- activations --------------------------------------------------------------------------------------------------------- */
 
-typedef enum kind { PLAIN, WIDE, EXTREME, SMALL, ZERO, TINY, HUGE_ONES, SPECIAL, KINDS } kind;
+typedef enum kind { PLAIN, SPREAD, EXTREME, SMALL, ZERO, TINY, HUGE_ONES, SPECIAL, KINDS } kind;
 static bool measurable(kind k) { /* are results compared with double arithmetic, too? */
     return k <= ZERO;
 }
@@ -139,7 +166,7 @@ static void fill_row(float *x, int n, kind k) {
         float v = random_float();
         switch (k) {
         case PLAIN: x[i] = v * size; break;
-        case WIDE: x[i] = ldexpf(v, below(81) - 40); break;
+        case SPREAD: x[i] = ldexpf(v, below(81) - 40); break;
         case EXTREME: x[i] = sign == 0 || (sign == 1 && below(2)) ? size : -size; break;
         case SMALL: x[i] = ldexpf(v, i / 64 % 3 == 0 ? -130 : i / 64 % 3 == 1 ? -99 : 0); break;
         case ZERO: x[i] = below(2) ? 0.0f : -0.0f; break;
@@ -242,7 +269,8 @@ static void test_quantize(void **state) {
                 for (int j = 0; j < 3; j++) *sum_at(&got, row, b, j) = *sum_at(&want, row, b, j);
                 *scale_at(&got, row, b) = *scale_at(&want, row, b);
             }
-            if (memcmp(got.q, want.q, bytes)) fail_msg("%s: codes of row %d (%d columns), or memory of another row", isas[i]->name, row, k);
+            if (memcmp(got.q, want.q, bytes))
+                fail_msg("%s: codes of row %d (%d columns), or memory of another row", isas[i]->name, row, k);
         }
         drop_to(0);
     }
@@ -673,6 +701,7 @@ static void bench_weight(weft_dtype type, int bits, const float *const *x) {
     for (int r = 0; r < BENCH_ROWS; r++) base->quantize(&a, r, x[r]);
     EACH_ISA(at) {
         const weft_isa *isa = isas[n_isas - 1 - at];
+        if (!isa->kernels) continue; /* emulated */
         printf("%d %-5s %-12s", bits, weft_dtype_name(type), isa->name);
         for (int c = 0; c < 4; c++) {
             int64_t some = counts[c] <= 4 ? panels : 4096 / counts[c]; /* many rows: time counts, not memory */
@@ -698,6 +727,7 @@ static void bench(void) {
     double base_time = 0;
     EACH_ISA(at) {
         const weft_isa *isa = isas[n_isas - 1 - at];
+        if (!isa->kernels) continue;
         uint64_t start = weft_now_ns();
         for (int i = 0; i < 10 * BENCH_ROWS; i++) isa->linear->quantize(&a, i % BENCH_ROWS, x[i % BENCH_ROWS]);
         double s = (double)(weft_now_ns() - start) * 1e-9;

@@ -554,19 +554,25 @@ static void check_experts(int threads, bool precise, bool affine) {
     weft_embed(d, poison, tn); /* NaN where the padding of h will be */
     weft_norm(d, h, keep, gain, 1e-6f);
     weft_route(d, ids, w, router, true);
+    uint64_t start = weft_dev_traffic(d), read = 0, each[E];
     weft_experts(d, y, h, ids, w, all_up, all_down);
+    read = weft_dev_traffic(d) - start;
     for (int i = 0; i < E; i++) {
+        start = weft_dev_traffic(d);
         weft_linear(d, (weft_buf *[]){g, u}, (const weft_mat *[]){gate1[i], up1[i]}, 2, h);
         weft_glu(d, g, g, u);
         weft_linear(d, &one[i], (const weft_mat *[]){down1[i]}, 1, g);
+        each[i] = weft_dev_traffic(d) - start;
     }
     end_ok(d);
+    bool used[E] = {false};
     for (int r = 0; r < N; r++) {
         float out[WIDE], id[K], weight[K], part[WIDE], want[WIDE] = {0};
         read_into(d, y, r, out);
         read_into(d, ids, r, id);
         read_into(d, w, r, weight);
         for (int s = 0; s < K; s++) {
+            used[(int)id[s]] = true;
             read_into(d, one[(int)id[s]], r, part);
             for (int i = 0; i < cols; i++) {
                 float p = weight[s] * part[i];
@@ -575,6 +581,8 @@ static void check_experts(int threads, bool precise, bool affine) {
         }
         same_bytes("experts in slot order", r, out, want, (size_t)cols * sizeof *out);
     }
+    for (int i = 0; i < E; i++) read -= used[i] ? each[i] : 0;
+    assert_int_equal(read, 0); /* FreeToken#46: an expert is read once for all rows that chose it, and no other is */
     weft_dev_close(d);
     free(x), free(logits), free(up), free(down), free(nan);
     free_codes(&up_codes), free_codes(&down_codes);
@@ -638,14 +646,18 @@ typedef struct attention_rig {
     weft_attention op;
 } attention_rig;
 
-/* nan_at: the position whose key and value are NaN; -1 none. */
-static void rig_open(attention_rig *r, int threads, int first_key, int nan_at) {
+/* nan_at: the position whose key and value are NaN; -1 none. Precise with keys and values in float32, else fast. */
+static const char *const kv_types[] = {"f32", "bf16", "int8"};
+static void rig_open(attention_rig *r, int threads, const char *kv, int first_key, int nan_at) {
     seed = 99;
     r->q = random_floats(KEYS * Q_COLS, 3);
     r->k = random_floats(KEYS * KV_COLS, 3);
     r->v = random_floats(KEYS * KV_COLS, 1);
     for (int i = 0; i < KV_COLS && nan_at >= 0; i++) r->k[nan_at * KV_COLS + i] = r->v[nan_at * KV_COLS + i] = NAN;
-    r->d = open_dev(threads, true);
+    weft_error e;
+    weft_dev_config c = {.threads = threads, .precise = !strcmp(kv, "f32"), .kv = kv};
+    assert_int_equal(weft_dev_open(&r->d, &c, &e), WEFT_OK);
+    assert_string_equal(weft_dev_kv(r->d), kv);
     r->tq = table(r->d, r->q, KEYS, Q_COLS);
     r->tk = table(r->d, r->k, KEYS, KV_COLS);
     r->tv = table(r->d, r->v, KEYS, KV_COLS);
@@ -714,12 +726,13 @@ static void check_row(const attention_rig *r, int row, int pos) {
     }
 }
 
-/* Ragged spans, scrambled page tables, and the border of the 512-key chunks from both sides. */
+/* Ragged spans, scrambled page tables, in float32 (test_attend.c has the other types), and the border of the 512-key chunks from
+ * both sides. */
 static void test_attention(void **state) {
     (void)state;
     for (int first_key = 0; first_key < 2; first_key++) {
         attention_rig r;
-        rig_open(&r, 2, first_key, -1);
+        rig_open(&r, 2, "f32", first_key, -1);
         int pages[3][18], all[KV_PAGES];
         for (int i = 0; i < KV_PAGES; i++) all[i] = i;
         for (int i = KV_PAGES - 1; i > 0; i--) {
@@ -764,12 +777,14 @@ static void test_attention(void **state) {
 static void test_nan_in_a_later_row(void **state) {
     (void)state;
     enum { LAST = 530 };
-    for (int at = 500; at < LAST; at += 3) { /* on both sides of a chunk's border */
+    for (int i = 0; i < 30; i++) { /* on both sides of a chunk's border */
+        int at = 500 + i;
+        const char *kv = kv_types[i % 3];
         attention_rig clean, spoilt;
         int pages[9] = {4, 9, 1, 0, 7, 2, 3, 5, 6};
         float want[Q_COLS], got[Q_COLS];
-        rig_open(&clean, 1, 0, -1);
-        rig_open(&spoilt, 2, 0, at);
+        rig_open(&clean, 1, kv, 0, -1);
+        rig_open(&spoilt, 2, kv, 0, at);
         weft_span span = {.certain = LAST, .n_pages = 9, .pages = pages};
         rig_step(&clean, &span, 1, false);
         rig_step(&spoilt, &span, 1, false);
@@ -785,34 +800,38 @@ static void test_nan_in_a_later_row(void **state) {
 }
 
 /* Rows below write_from read what the pages hold and leave it: a restored prefix belongs to others, too. */
-static void test_write_from(void **state) {
-    (void)state;
+static void check_write_from(const char *kv) {
     attention_rig r;
-    rig_open(&r, 1, 0, -1);
+    rig_open(&r, 1, kv, 0, -1);
     int pages[2] = {5, 3};
     weft_span fill = {.certain = 100, .n_pages = 2, .pages = pages};
     rig_step(&r, &fill, 1, false);
     size_t bytes = weft_page_bytes(r.d, WEFT_PAGE_ROWS);
-    float *page = malloc(bytes), *after = malloc(bytes), before[Q_COLS], y[Q_COLS];
+    uint8_t *page = malloc(bytes), *after = malloc(bytes);
+    float before[Q_COLS], y[Q_COLS];
     weft_error e;
     read_into(r.d, r.y, 99, before);
     assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
-    for (size_t i = 0; i < bytes / sizeof *page; i++) page[i] *= 0.5f; /* what a device must not mend */
+    for (size_t i = 0; i < bytes; i++) page[i] ^= 1; /* what a device must not mend */
     assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
     weft_span again = {.pos = 70, .certain = 30, .write_from = 90, .n_pages = 2, .pages = pages};
     rig_step(&r, &again, 1, false);
     read_into(r.d, r.y, 29, y);
     assert_true(memcmp(y, before, sizeof y) != 0);
     assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, after, true, &e), WEFT_OK);
-    size_t rows = WEFT_PAGE_ROWS, ld = bytes / sizeof *page / rows / 2 / KV_HEADS; /* piece by piece: head, then K or V, [64][ld] */
+    size_t rows = WEFT_PAGE_ROWS, each = bytes / rows / 2 / KV_HEADS; /* piece by piece: head, then K or V, [64] rows */
     for (size_t piece = 0; piece < 2 * KV_HEADS; piece++)
         for (size_t i = 0; i < rows; i++) {
-            const float *a = page + (piece * rows + i) * ld, *b = after + (piece * rows + i) * ld;
-            bool kept = memcmp(a, b, ld * sizeof *a) == 0, written = i >= 26 && i < 36; /* positions 90..99 */
+            const uint8_t *a = page + (piece * rows + i) * each, *b = after + (piece * rows + i) * each;
+            bool kept = memcmp(a, b, each) == 0, written = i >= 26 && i < 36; /* positions 90..99 */
             assert_true(kept == !written);
         }
     rig_close(&r);
     free(page), free(after);
+}
+static void test_write_from(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) check_write_from(kv_types[i]);
 }
 
 /* ---- Gated DeltaNet against double arithmetic ---------------------------------------------------------------------------- */
@@ -945,6 +964,8 @@ static void test_refusals(void **state) {
     weft_error e;
     assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = "reference-64"}, &e), WEFT_EINVAL);
     assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = ""}, &e), WEFT_EINVAL);
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .kv = "int4"}, &e), WEFT_EINVAL);
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .kv = ""}, &e), WEFT_EINVAL);
     assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .isa = "reference"}, &e), WEFT_OK);
     assert_string_equal(weft_dev_isa(d), "reference");
     weft_mat *m;

@@ -4,8 +4,8 @@
  * many threads, the outputs of a row, the bytes of a slot and the bytes of a page are those of a run of one row at a time. The
  * network is small and its sizes are odd (no multiples of 16). Slots that a step may only write are full of NaN before it.
  *
- * All of it in the fast mode, then in the precise one; what is compared with comes from the plain C kernels, and every instruction
- * set that this processor can run is compared with it. */
+ * All of it in the fast mode, in the fast one with keys and values of 8 bits, and in the precise one; what is compared with comes
+ * from the plain C kernels, and every instruction set that this processor can run is compared with it. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -200,11 +200,14 @@ static void net_build(net *n) {
     n->pair = made_buf(n, "pair", 2 * HIDDEN);
 }
 
-static bool precise; /* the mode of all that runs */
+/* The mode of all that runs. */
+static bool precise;
+static const char *kv; /* NULL: as the mode has it */
 
 static weft_status net_open(net *n, int threads, const char *isa, bool dry) {
     *n = (net){0};
-    n->status = weft_dev_open(&n->d, &(weft_dev_config){.threads = threads, .isa = isa, .precise = precise, .dry = dry}, &n->error);
+    weft_dev_config c = {.threads = threads, .isa = isa, .precise = precise, .kv = kv, .dry = dry};
+    n->status = weft_dev_open(&n->d, &c, &n->error);
     if (n->status == WEFT_OK) net_build(n);
     if (n->status == WEFT_OK)
         n->status = weft_dev_plan(
@@ -827,7 +830,12 @@ int main(void) {
         cmocka_unit_test(test_dry_plan),
     };
     weft_fpu_enter();
-    int failed = cmocka_run_group_tests_name("fast", tests, enter, leave);
-    precise = true;
-    return failed + cmocka_run_group_tests_name("precise", tests, enter, leave);
+    int failed = 0;
+    for (int mode = 0; mode < 3; mode++) {
+        precise = mode == 2;
+        kv = mode == 1 ? "int8" : NULL;
+        print_message("%s\n", precise ? "precise" : kv ? "fast, int8 keys and values" : "fast");
+        failed += cmocka_run_group_tests(tests, enter, leave);
+    }
+    return failed;
 }

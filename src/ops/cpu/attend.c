@@ -67,7 +67,7 @@ typedef struct queries {
     int kv_head, head, heads, row, n; /* n: rows times heads */
     int pos;                          /* of the first row */
     float *q;                         /* by groups: tiles [ROUND16(dim)][ATTEND_GROUP], float32 keys [ATTEND_GROUP][ld] */
-    float *p;                         /* [ATTEND_GROUP][ATTEND_P] */
+    float *p;                         /* [n][ATTEND_P]: scores, then probabilities */
 } queries;
 
 /* Keys of the chunk at `start` that query i sees, were there no first_key. */
@@ -80,9 +80,6 @@ static const float *query_row(const attend_job *j, const queries *u, int i) {
 static float *output_row(const attend_job *j, const queries *u, int i) {
     return buf_row(j->y, u->row + i / u->heads) + (size_t)(u->head + i % u->heads) * (size_t)j->l->head_dim;
 }
-static float *group_q(const attend_job *j, const queries *u, int first) {
-    return u->q + (size_t)first * (size_t)j->l->ld;
-}
 
 static void gather_queries(const attend_job *j, const queries *u) {
     int ld = j->l->ld, dim = j->l->head_dim, groups = parts_of(u->n, ATTEND_GROUP);
@@ -90,7 +87,7 @@ static void gather_queries(const attend_job *j, const queries *u) {
     memset(u->q, 0, (size_t)(groups * ATTEND_GROUP * ld) * sizeof *u->q);
     for (int i = 0; i < u->n; i++) {
         const float *x = query_row(j, u, i);
-        float *to = group_q(j, u, i - i % ATTEND_GROUP);
+        float *to = u->q + (i - i % ATTEND_GROUP) * ld;
         if (tiles)
             for (int c = 0; c < dim; c++) to[c * ATTEND_GROUP + i % ATTEND_GROUP] = x[c];
         else
@@ -98,7 +95,7 @@ static void gather_queries(const attend_job *j, const queries *u) {
     }
 }
 
-/* ---- one chunk for one group --------------------------------------------------------------------------------------------- */
+/* ---- one chunk ----------------------------------------------------------------------------------------------------------- */
 
 static const uint8_t *page_k(const attend_job *j, const queries *u, int page) {
     return k_page(j->l, u->span->pages[page], u->kv_head);
@@ -107,61 +104,67 @@ static const uint8_t *page_v(const attend_job *j, const queries *u, int page) {
     return v_page(j->l, u->span->pages[page], u->kv_head);
 }
 
-/* Scores of the first `keys` keys of the chunk for the n queries of a group. */
-static void chunk_scores(const attend_job *j, const queries *u, int first, int n, int start, int keys) {
+/* Scores of the n queries of a group by the first `keys` keys of a page; p: the first query's place for them. */
+static void page_scores(const attend_job *j, const queries *u, int first, int n, float *p, const uint8_t *k, int keys,
+                        const uint8_t *next) {
     const weft_dev *d = j->d;
-    int ld = j->l->ld, page = start / WEFT_PAGE_ROWS;
-    const float *q = group_q(j, u, first), *in[ATTEND_GROUP];
-    for (int i = 0; i < n; i++) in[i] = q + i * ld;
-    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS, page++) {
-        int some = at_most(keys - at, WEFT_PAGE_ROWS);
-        const uint8_t *k = page_k(j, u, page);
-        if (d->kv_type == KV_F32)
-            d->kernels->dot(u->p + at, ATTEND_P, in, n, (const float *)(const void *)k, (size_t)ld, some, ld);
-        else
-            d->isa->attend->kv[d->kv_type].scores(u->p + at, ATTEND_P, q, n, k, some, j->l->head_dim,
-                                                  at + some < keys ? page_k(j, u, page + 1) : page_v(j, u, start / WEFT_PAGE_ROWS));
-    }
+    int ld = j->l->ld;
+    const float *q = u->q + (size_t)(first * ld), *in[ATTEND_GROUP];
+    if (d->kv_type == KV_F32) {
+        for (int i = 0; i < n; i++) in[i] = q + i * ld;
+        d->kernels->dot(p, ATTEND_P, in, n, (const float *)(const void *)k, (size_t)ld, keys, ld);
+    } else
+        d->isa->attend->kv[d->kv_type].scores(p, ATTEND_P, q, n, k, keys, j->l->head_dim, next);
 }
 
-/* Adds keys [from, to) of the chunk to the outputs of queries [i, i + n) of a group. next: the keys that will be wanted next. */
-static void chunk_values(const attend_job *j, const queries *u, float *o, int i, int n, int start, int from, int to,
-                         const uint8_t *next) {
+/* Adds keys [from, to) of a page to the outputs of n queries; p: the first query's probabilities of the page. */
+static void page_values(const attend_job *j, float *o, const float *p, int n, const uint8_t *v, int from, int to,
+                        const uint8_t *next) {
     const weft_dev *d = j->d;
     size_t ld = (size_t)j->l->ld;
-    const float *p = u->p + i * ATTEND_P;
-    for (int at = from, end; at < to; at = end) {
-        int page = (start + at) / WEFT_PAGE_ROWS, base = at - at % WEFT_PAGE_ROWS;
-        end = at_most(base + WEFT_PAGE_ROWS, to);
-        const uint8_t *v = page_v(j, u, page);
-        if (d->kv_type == KV_F32)
-            d->kernels->values(o + (size_t)i * ld, ld, p + at, ATTEND_P, n,
-                               (const float *)(const void *)v + (size_t)(at - base) * ld, end - at, (int)ld);
-        else
-            d->isa->attend->kv[d->kv_type].values(o + (size_t)i * ld, ld, p + base, ATTEND_P, n, v, at - base, end - base,
-                                                  j->l->head_dim, end < to ? page_v(j, u, page + 1) : next);
-    }
+    if (from >= to) return;
+    if (d->kv_type == KV_F32)
+        d->kernels->values(o, ld, p + from, ATTEND_P, n, (const float *)(const void *)v + (size_t)from * ld, to - from, (int)ld);
+    else
+        d->isa->attend->kv[d->kv_type].values(o, ld, p, ATTEND_P, n, v, from, to, j->l->head_dim, next);
 }
 
-/* (m, l, o) of the chunk at `start` for each of the n queries from `first`; l = 0 where none of its keys is seen. */
-static void chunk(const attend_job *j, const queries *u, int first, int n, int start, float *m, float *l, float *o) {
+/* (m, l, o) of the chunk at `start` for all queries; l = 0 where none of its keys is seen. All use a page while it is in the first
+ * cache; the first ones to read it fetch the next. */
+static void chunk(const attend_job *j, const queries *u, int start, float *m, float *l, float *o) {
     int hidden = j->a->first_key > start ? j->a->first_key - start : 0; /* keys that nobody sees */
-    int i = 0, ld = j->l->ld, last = u->pos + (u->n - 1) / u->heads;
-    for (; i < n && keys_of(u, first + i, start) <= hidden; i++) l[i] = 0;
-    if (i == n) return;
-    int common = keys_of(u, first + i, start);
-    chunk_scores(j, u, first, n, start, keys_of(u, first + n - 1, start));
-    for (int r = i; r < n; r++) {
-        float *p = u->p + r * ATTEND_P;
-        for (int key = 0; key < hidden; key++) p[key] = -__builtin_inff();
-        m[r] = j->d->kernels->chunk_exp(p, keys_of(u, first + r, start), j->a->scale, &l[r]);
+    int ld = j->l->ld, first = 0, page = start / WEFT_PAGE_ROWS, keys = keys_of(u, u->n - 1, start);
+    bool last = u->pos + (u->n - 1) / u->heads < start + ATTEND_CHUNK;
+    while (first < u->n && keys_of(u, first, start) <= hidden) l[first++] = 0;
+    if (first == u->n) return;
+    int group = first - first % ATTEND_GROUP;
+    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS) {
+        const uint8_t *k = page_k(j, u, page + at / WEFT_PAGE_ROWS), *next = page_v(j, u, page);
+        if (at + WEFT_PAGE_ROWS < keys) next = page_k(j, u, page + at / WEFT_PAGE_ROWS + 1);
+        for (int g = group; g < u->n; g += ATTEND_GROUP)
+            page_scores(j, u, g, at_most(u->n - g, ATTEND_GROUP), u->p + g * ATTEND_P + at, k, at_most(keys - at, WEFT_PAGE_ROWS),
+                        g == group ? next : k);
     }
-    memset(o + i * ld, 0, (size_t)((n - i) * ld) * sizeof *o);
-    int next = start + ATTEND_CHUNK <= last && first + n == u->n ? start + ATTEND_CHUNK : start; /* of the next chunk, or group */
-    chunk_values(j, u, o, i, n - i, start, hidden, common, page_k(j, u, next / WEFT_PAGE_ROWS));
-    for (int r = i; r < n; r++) {
-        int keys = keys_of(u, first + r, start);
-        if (keys > common) chunk_values(j, u, o, r, 1, start, common, keys, page_k(j, u, next / WEFT_PAGE_ROWS));
+    for (int i = first; i < u->n; i++) {
+        float *p = u->p + i * ATTEND_P;
+        for (int key = 0; key < hidden; key++) p[key] = -__builtin_inff();
+        m[i] = j->d->kernels->chunk_exp(p, keys_of(u, i, start), j->a->scale, &l[i]);
+    }
+    memset(o + first * ld, 0, (size_t)((u->n - first) * ld) * sizeof *o);
+    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS) {
+        const uint8_t *v = page_v(j, u, page + at / WEFT_PAGE_ROWS), *next = v;
+        if (at + WEFT_PAGE_ROWS < keys)
+            next = page_v(j, u, page + at / WEFT_PAGE_ROWS + 1);
+        else if (!last)
+            next = page_k(j, u, page + ATTEND_CHUNK / WEFT_PAGE_ROWS);
+        for (int g = first, n; g < u->n; g += n) { /* what all of a group see together, then what only some see */
+            n = at_most(u->n - g, ATTEND_GROUP);
+            int from = hidden > at ? hidden - at : 0, common = at_most(keys_of(u, g, start) - at, WEFT_PAGE_ROWS);
+            page_values(j, o + g * ld, u->p + g * ATTEND_P + at, n, v, from, common, g == first ? next : v);
+            for (int i = g; i < g + n; i++)
+                page_values(j, o + i * ld, u->p + i * ATTEND_P + at, 1, v, common > 0 ? common : 0,
+                            at_most(keys_of(u, i, start) - at, WEFT_PAGE_ROWS), v);
+        }
     }
 }
 
@@ -183,30 +186,26 @@ static void write_output(const attend_job *j, float *y, const float *o, float l)
 
 /* All chunks of a block that is not split. */
 static void run_whole(const attend_job *j, const queries *u, float *o, float *chunk_o, int chunks) {
-    const weft_kernels *kn = j->d->kernels;
     int ld = j->l->ld;
-    float m[ATTEND_QUERIES], l[ATTEND_QUERIES] = {0}, cm[ATTEND_GROUP], cl[ATTEND_GROUP];
+    float m[ATTEND_QUERIES] = {0}, l[ATTEND_QUERIES] = {0}, cm[ATTEND_QUERIES] = {0}, cl[ATTEND_QUERIES] = {0};
     memset(o, 0, (size_t)(u->n * ld) * sizeof *o);
-    for (int c = 0; c < chunks; c++)
-        for (int first = 0; first < u->n; first += ATTEND_GROUP) {
-            int n = at_most(u->n - first, ATTEND_GROUP);
-            chunk(j, u, first, n, c * ATTEND_CHUNK, cm, cl, chunk_o);
-            for (int i = 0; i < n; i++)
-                if (cl[i] != 0) kn->merge(&m[first + i], &l[first + i], o + (first + i) * ld, cm[i], cl[i], chunk_o + i * ld, ld);
-        }
+    for (int c = 0; c < chunks; c++) {
+        chunk(j, u, c * ATTEND_CHUNK, cm, cl, chunk_o);
+        for (int i = 0; i < u->n; i++)
+            if (cl[i] != 0) j->d->kernels->merge(&m[i], &l[i], o + i * ld, cm[i], cl[i], chunk_o + i * ld, ld);
+    }
     for (int i = 0; i < u->n; i++) write_output(j, output_row(j, u, i), o + i * ld, l[i]);
 }
 
 /* A run of chunks of a split block. */
 static void run_chunks(const attend_job *j, const queries *u, const attend_block *b, int in_group, int from, int to) {
-    for (int c = from; c < to; c++)
-        for (int first = 0; first < u->n; first += ATTEND_GROUP) {
-            size_t at = result_at(j, b, c, u->kv_head, in_group, first);
-            float *ml = j->d->attend_ml + 2 * at, m[ATTEND_GROUP], l[ATTEND_GROUP];
-            int n = at_most(u->n - first, ATTEND_GROUP);
-            chunk(j, u, first, n, c * ATTEND_CHUNK, m, l, result_o(j, at));
-            for (int i = 0; i < n; i++) ml[2 * i] = m[i], ml[2 * i + 1] = l[i];
-        }
+    float m[ATTEND_QUERIES] = {0}, l[ATTEND_QUERIES] = {0};
+    for (int c = from; c < to; c++) {
+        size_t at = result_at(j, b, c, u->kv_head, in_group, 0);
+        chunk(j, u, c * ATTEND_CHUNK, m, l, result_o(j, at));
+        for (int i = 0; i < u->n; i++)
+            j->d->attend_ml[2 * (at + (size_t)i)] = m[i], j->d->attend_ml[2 * (at + (size_t)i) + 1] = l[i];
+    }
 }
 
 static bool is_split(const attend_block *b) {
@@ -231,7 +230,7 @@ static void attend_piece(void *ctx, int piece, int worker) {
     size_t all = ATTEND_QUERIES * (size_t)j->l->ld;
     queries u = {.span = &d->step->spans[d->row_span[b->row]], .kv_head = kv_head, .row = b->row, .pos = row_pos(d, b->row)};
     u.q = scratch;
-    u.p = scratch + 2 * all + ATTEND_GROUP * (size_t)j->l->ld;
+    u.p = scratch + 3 * all;
     for (int in_group = 0; in_group < j->group; in_group += j->heads) {
         u.heads = at_most(j->heads, j->group - in_group);
         u.head = kv_head * j->group + in_group;
@@ -305,8 +304,8 @@ static int64_t lay_blocks(attend_job *j, int rows) {
     return units;
 }
 
-/* Every thread should find about PIECES pieces. Blocks as large as the second-level cache allows read keys least often; smaller
- * ones only where even chunks would be too few. A block that is more than its share is split. */
+/* Every thread should find about PIECES pieces. Large blocks read keys least often; smaller ones only where even chunks would be
+ * too few. A block that is more than its share is split. */
 #define PIECES 4
 static void cut(attend_job *j) {
     const weft_dev *d = j->d;
@@ -362,7 +361,8 @@ static uint64_t span_bytes(const attend_job *j, const weft_span *s) {
 void weft_attend(weft_dev *d, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a) {
     if (d->status != WEFT_OK) return;
     attend_job j = {.d = d, .l = &d->kv.v[a->layer], .a = a, .y = y, .q = q, .k = k, .v = v};
-    weft_pool_run(d->pool, parts_of(d->step->n_rows, WRITE_ROWS) * a->n_kv_heads, write_piece, &j);
+    int writes = parts_of(d->step->n_rows, WRITE_ROWS) * a->n_kv_heads;
+    weft_pool_run(d->step->n_rows > WRITE_ROWS ? d->pool : NULL, writes, write_piece, &j); /* few: not worth waking anybody */
     for (int i = 0; i < d->step->n_spans; i++) d->traffic += span_bytes(&j, &d->step->spans[i]);
     if (!q) return;
     j.group = a->n_heads / a->n_kv_heads;

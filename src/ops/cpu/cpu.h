@@ -17,11 +17,12 @@
 
 #define LANES 16
 #define ROUND16(n) (((n) + 15) & ~15)
+#define GDN_COLUMNS 32   /* value columns of a recurrent state that are swept together */
 #define ATTEND_CHUNK 512 /* keys whose partial softmax is merged at a time, at absolute offsets: part of the arithmetic */
 /* Not part of it: queries that kernels take together; that a piece of work has, at most; kept results of chunks, for each thread;
  * floats from one query's probabilities to the next one's, no power of two so that they do not meet in one set of the cache. */
 #define ATTEND_GROUP 8
-#define ATTEND_QUERIES 128
+#define ATTEND_QUERIES 64
 #define ATTEND_RESULTS 1024
 #define ATTEND_P (ATTEND_CHUNK + LANES)
 
@@ -60,16 +61,20 @@ typedef struct attend_block {
     int result;      /* the first in the wave */
 } attend_block;
 
-/* One GDN layer's part of every slot. Value columns are held in blocks of 16, so that a task owns whole vectors. */
+/* One GDN layer's part of every slot. Value columns are held in blocks, so that a task owns whole vectors. */
 typedef struct gdn_layer {
     weft_gdn_shape shape;
-    int channels, channels_ld, blocks; /* blocks of 16 columns in one head */
-    float *state;                      /* [slot][n_v_heads][blocks][k_dim][16] */
-    float *window;                     /* [slot][conv_kernel - 1][channels_ld], oldest first */
-    float *journal_in;                 /* [slot][2][max_draft][channels_ld]: raw convolution inputs */
-    float *journal_a;                  /* [slot][2][max_draft][n_v_heads]: decay */
-    float *journal_k;                  /* [slot][2][max_draft][n_k_heads][k_dim]: normalised keys */
-    float *journal_d;                  /* [slot][2][max_draft][n_v_heads][blocks][16]: deltas */
+    int group;                /* value heads of a key head */
+    int channels, width;      /* of the convolution: all, and a key head's with its group */
+    int blocks, key_ld;       /* blocks of GDN_COLUMNS in a value head; ROUND16(k_dim) */
+    float *conv;              /* [n_k_heads][conv_kernel][width]: conv_of, head by head */
+    const weft_coef *conv_of; /* NULL: none yet */
+    float *state;             /* [slot][n_v_heads][blocks][k_dim][GDN_COLUMNS] */
+    float *window;            /* [slot][n_k_heads][conv_kernel - 1][width]: position p's raw input at p % (conv_kernel - 1) */
+    float *journal_in;        /* [slot][2][n_k_heads][max_draft][width]: raw convolution inputs */
+    float *journal_a;         /* [slot][2][n_v_heads][max_draft]: decay */
+    float *journal_k;         /* [slot][2][n_k_heads][max_draft][key_ld]: unit keys */
+    float *journal_d;         /* [slot][2][n_v_heads][blocks][max_draft][GDN_COLUMNS]: deltas */
 } gdn_layer;
 
 typedef struct carry {
@@ -109,11 +114,11 @@ struct weft_dev {
     float *slots;
     float *panel; /* [worker][panel_floats]: a panel of unpacked weights, or a task's own scratch */
     size_t panel_floats;
-    float *rope;                   /* [max_rows][2 n_freq]: cosines, then sines */
-    const weft_coef *rope_freq;    /* whose table it is in this step; NULL: none yet */
-    float *zeros;                  /* [widest row]: a convolution input, a carry before a sequence's start */
-    float *conv, *gate_a, *gate_b; /* GDN: [max_rows][channels_ld], [max_rows][n_v_heads] twice */
-    weft_picked *picked;           /* [pick_rows], and what leads to it: pick.c */
+    float *rope;                /* [max_rows][2 n_freq]: cosines, then sines */
+    const weft_coef *rope_freq; /* whose table it is in this step; NULL: none yet */
+    float *zeros;               /* [widest row]: a convolution input, a carry before a sequence's start */
+    float *gdn_inputs;          /* what gdn.c's first stage leaves for its second */
+    weft_picked *picked;        /* [pick_rows], and what leads to it: pick.c */
     void *pick_parts, *pick_top;
     attend_block *attend_blocks;   /* [max_rows] */
     float *attend_o, *attend_ml;   /* results of chunks: [ATTEND_RESULTS * threads][widest ld]; their maxima and sums [..][2] */
@@ -140,6 +145,10 @@ static inline int row_pos(const weft_dev *d, int row) {
 static inline float *panel_of(const weft_dev *d, int worker) {
     return d->panel + (size_t)worker * d->panel_floats;
 }
+
+/* gdn.c: floats of its scratch: a worker's, and shared. */
+size_t gdn_worker_floats(const weft_dev *d, const gdn_layer *l);
+size_t gdn_shared_floats(const weft_dev *d, const gdn_layer *l);
 
 /* A journal entry: half `half`, row `row` of slot `slot`, in units of one row. */
 static inline size_t journal_index(const weft_dev *d, int slot, int half, int row) {

@@ -59,6 +59,12 @@ void weft_dev_close(weft_dev *d) {
 const char *weft_dev_isa(const weft_dev *d) {
     return d->isa->name;
 }
+double weft_dev_probe(const weft_dev *d) {
+#if defined(__x86_64__)
+    if (d->isa->linear == &weft_linear_amx) return weft_tiles_probe();
+#endif
+    return 0;
+}
 int weft_dev_threads(const weft_dev *d) {
     return d->threads;
 }
@@ -72,9 +78,10 @@ void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) {
 /* ---- registering --------------------------------------------------------------------------------------------------------- */
 
 int weft_gdn_layer(weft_dev *d, const weft_gdn_shape *shape) {
-    gdn_layer l = {.shape = *shape, .blocks = ROUND16(shape->v_dim) / LANES};
-    l.channels = 2 * shape->n_k_heads * shape->k_dim + shape->n_v_heads * shape->v_dim;
-    l.channels_ld = ROUND16(l.channels);
+    gdn_layer l = {.shape = *shape, .group = shape->n_v_heads / shape->n_k_heads, .key_ld = ROUND16(shape->k_dim)};
+    l.blocks = (shape->v_dim + GDN_COLUMNS - 1) / GDN_COLUMNS;
+    l.width = 2 * shape->k_dim + l.group * shape->v_dim;
+    l.channels = shape->n_k_heads * l.width;
     return weft_vec_push(&d->gdn, l) ? (int)d->gdn.n - 1 : -1;
 }
 
@@ -134,23 +141,23 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     }
     c->at = end;
 
-    int channels = 0, v_heads = 0, taps = 0, state = 0, head = 0;
+    int widest = 0, head = 0;
+    uint64_t gdn_worker = 0, gdn_shared = 0;
     for (size_t i = 0; i < d->gdn.n; i++) {
-        const gdn_layer *l = &d->gdn.v[i];
-        channels = l->channels_ld > channels ? l->channels_ld : channels;
-        v_heads = l->shape.n_v_heads > v_heads ? l->shape.n_v_heads : v_heads;
-        taps = l->shape.conv_kernel > taps ? l->shape.conv_kernel : taps;
-        int s = (l->shape.k_dim + 3) * LANES; /* state block, v, delta, y */
-        state = s > state ? s : state;
+        gdn_layer *l = &d->gdn.v[i];
+        size_t worker = gdn_worker_floats(d, l), shared = gdn_shared_floats(d, l);
+        int zeros = l->shape.k_dim * GDN_COLUMNS > l->width ? l->shape.k_dim * GDN_COLUMNS : l->width;
+        widest = zeros > widest ? zeros : widest;
+        gdn_worker = worker > gdn_worker ? worker : gdn_worker;
+        gdn_shared = shared > gdn_shared ? shared : gdn_shared;
+        l->conv = take_floats(c, (uint64_t)l->shape.conv_kernel * (uint64_t)l->channels);
     }
     for (size_t i = 0; i < d->kv.n; i++) head = d->kv.v[i].ld > head ? d->kv.v[i].ld : head;
-    /* A worker's scratch: the panel of a product; a GDN state block; attention's queries, sums, chunk outputs and scores. */
+    /* A worker's scratch: the panel of a product; GDN's; attention's queries, sums, chunk outputs and scores. */
     uint64_t panel = (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
-    if (panel < (uint64_t)state) panel = (uint64_t)state;
-    uint64_t queries = 2 * ATTEND_QUERIES * (uint64_t)head + ATTEND_GROUP * ((uint64_t)head + ATTEND_P);
+    if (panel < gdn_worker) panel = gdn_worker;
+    uint64_t queries = ATTEND_QUERIES * (3 * (uint64_t)head + ATTEND_P);
     if (d->kv.n && panel < queries) panel = queries;
-    if (panel < (uint64_t)taps * (uint64_t)channels)
-        panel = (uint64_t)taps * (uint64_t)channels; /* a convolution window in motion */
     if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
     if (d->pick_rows) {
         uint64_t logits = pick_scratch_floats() + (d->precise ? (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15) : 0);
@@ -163,12 +170,9 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
 
     d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
-    int widest = channels;
     for (size_t i = 0; i < d->carries.n; i++) widest = d->carries.v[i].ld > widest ? d->carries.v[i].ld : widest;
     d->zeros = take_floats(c, (uint64_t)widest);
-    d->conv = take_floats(c, rows * (uint64_t)channels);
-    d->gate_a = take_floats(c, rows * (uint64_t)v_heads);
-    d->gate_b = take_floats(c, rows * (uint64_t)v_heads);
+    d->gdn_inputs = take_floats(c, gdn_shared);
     if (d->kv.n) {
         uint64_t results = d->threads > 1 ? (uint64_t)d->threads * ATTEND_RESULTS : 0;
         d->attend_blocks = take(c, rows, sizeof *d->attend_blocks);
@@ -209,12 +213,12 @@ static void lay_slots(weft_dev *d, cursor *c, uint64_t n) {
     for (size_t i = 0; i < d->gdn.n; i++) {
         gdn_layer *l = &d->gdn.v[i];
         const weft_gdn_shape *s = &l->shape;
-        l->state = take_floats(c, n * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * (uint64_t)s->k_dim * LANES);
-        l->window = take_floats(c, n * (uint64_t)(s->conv_kernel - 1) * (uint64_t)l->channels_ld);
-        l->journal_in = take_floats(c, rows * (uint64_t)l->channels_ld);
+        l->state = take_floats(c, n * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * (uint64_t)s->k_dim * GDN_COLUMNS);
+        l->window = take_floats(c, n * (uint64_t)(s->conv_kernel - 1) * (uint64_t)l->channels);
+        l->journal_in = take_floats(c, rows * (uint64_t)l->channels);
         l->journal_a = take_floats(c, rows * (uint64_t)s->n_v_heads);
-        l->journal_k = take_floats(c, rows * (uint64_t)s->n_k_heads * (uint64_t)s->k_dim);
-        l->journal_d = take_floats(c, rows * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * LANES);
+        l->journal_k = take_floats(c, rows * (uint64_t)s->n_k_heads * (uint64_t)l->key_ld);
+        l->journal_d = take_floats(c, rows * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * GDN_COLUMNS);
     }
     for (size_t i = 0; i < d->carries.n; i++) {
         carry *k = &d->carries.v[i];
@@ -227,6 +231,25 @@ typedef void (*layout)(weft_dev *, cursor *, uint64_t);
 static void workspace_layout(weft_dev *d, cursor *c, uint64_t n) {
     (void)n;
     lay_workspace(d, c);
+}
+
+/* Touches every page of a block, so that memory is what the plan says from the start, and no step waits for the system to find
+ * some. */
+enum { TOUCH_BYTES = 4 << 20 };
+typedef struct touch_job {
+    uint8_t *block;
+    uint64_t bytes;
+} touch_job;
+static void touch_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const touch_job *j = ctx;
+    uint64_t at = (uint64_t)piece * TOUCH_BYTES, n = j->bytes - at < TOUCH_BYTES ? j->bytes - at : TOUCH_BYTES;
+    memset(j->block + at, 0, (size_t)n);
+}
+
+static void touch(weft_dev *d, uint8_t *block, uint64_t bytes) {
+    touch_job j = {block, bytes};
+    if (block) weft_pool_run(d->pool, (int)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES), touch_piece, &j);
 }
 
 /* Counts, then (unless dry) allocates and lays out for good. */
@@ -261,7 +284,11 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
     weft_status s = make_block(d, lay_pages, (uint64_t)plan->n_pages, &d->memory.pages, &d->pages, "the KV pages", e);
     if (s == WEFT_OK) s = make_block(d, lay_slots, (uint64_t)plan->n_slots, &d->memory.slots, &slots, "the recurrent slots", e);
     d->slots = (float *)(void *)slots;
-    return s;
+    if (s != WEFT_OK) return s;
+    touch(d, d->workspace, d->memory.workspace); /* once all three were to be had */
+    touch(d, d->pages, d->memory.pages);
+    touch(d, slots, d->memory.slots);
+    return WEFT_OK;
 }
 
 /* ---- a step -------------------------------------------------------------------------------------------------------------- */
@@ -372,8 +399,8 @@ static void piece(io *w, float *dev, size_t floats) {
 static void walk_slot(const weft_dev *d, size_t slot, io *w) {
     for (size_t i = 0; i < d->gdn.n; i++) {
         const gdn_layer *l = &d->gdn.v[i];
-        size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * LANES;
-        size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld;
+        size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * GDN_COLUMNS;
+        size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels;
         piece(w, l->state + slot * state, state);
         piece(w, l->window + slot * window, window);
     }
@@ -402,13 +429,13 @@ void weft_slot_poison(weft_dev *d, int slot) {
     size_t s = (size_t)slot, journal = 2 * (size_t)d->plan.max_draft;
     for (size_t i = 0; i < d->gdn.n; i++) {
         gdn_layer *l = &d->gdn.v[i];
-        size_t columns = (size_t)l->shape.n_v_heads * (size_t)l->blocks;
-        fill_nan(l->state, s, columns * (size_t)l->shape.k_dim * LANES);
-        fill_nan(l->window, s, (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels_ld);
-        fill_nan(l->journal_in, s, journal * (size_t)l->channels_ld);
+        size_t columns = (size_t)l->shape.n_v_heads * (size_t)l->blocks * GDN_COLUMNS;
+        fill_nan(l->state, s, columns * (size_t)l->shape.k_dim);
+        fill_nan(l->window, s, (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels);
+        fill_nan(l->journal_in, s, journal * (size_t)l->channels);
         fill_nan(l->journal_a, s, journal * (size_t)l->shape.n_v_heads);
-        fill_nan(l->journal_k, s, journal * (size_t)l->shape.n_k_heads * (size_t)l->shape.k_dim);
-        fill_nan(l->journal_d, s, journal * columns * LANES);
+        fill_nan(l->journal_k, s, journal * (size_t)l->shape.n_k_heads * (size_t)l->key_ld);
+        fill_nan(l->journal_d, s, journal * columns);
     }
     for (size_t i = 0; i < d->carries.n; i++) {
         carry *c = &d->carries.v[i];

@@ -61,18 +61,55 @@ typedef struct weft_attend_kernels {
     weft_kv_kernels kv[KV_TYPES];
 } weft_attend_kernels;
 
-/* Gated DeltaNet. */
+/* Gated DeltaNet, one head at a time, some tokens of one sequence.
+ *
+ * A token's update turns the state S [k_dim][32], 32 value columns of a head, into fma(k, d, a S), element by element. It waits
+ * until the next token's sweep over S or until somebody needs S itself: one read and one write a token, and the same bits wherever
+ * it waits and however long. */
+#define GDN_WAITS 4 /* updates that are folded in at a time, at most */
+typedef struct weft_gdn_update {
+    float a;        /* decay */
+    const float *k; /* key, [k_dim] */
+    const float *d; /* delta, [32] */
+} weft_gdn_update;
+
+typedef struct weft_gdn_tokens { /* row r of an array is at r times its stride */
+    int rows, k_dim, cols;       /* cols: 1..32, those of y */
+    const float *q, *k;
+    size_t ld_key;
+    const float *a, *b, *qk; /* decay, beta, q k */
+    const float *v;          /* 32 columns */
+    size_t ld_v;
+    float *d; /* 32 columns; stride 0: the last row's stays */
+    size_t ld_d;
+    float *y;
+    size_t ld_y;
+} weft_gdn_tokens;
+
+typedef struct weft_gdn_ahead { /* memory that is needed next: a sweep asks for `stride` bytes of it with every 16 numbers of S */
+    const char *at;
+    size_t stride; /* 0: no more than the line at `at` */
+} weft_gdn_ahead;
+
 typedef struct weft_gdn_kernels {
-    /* y[c] = silu(sum over taps t of raw[t][c] w[t * ldw + c]); raw's rows, w and y in whole vectors. */
-    void (*conv)(float *y, const float *const *raw, int taps, const float *w, size_t ldw, int channels);
-    /* x scaled to `length` / sqrt(sum x^2 + 1e-6); in place. */
-    void (*unit)(float *x, int n, float length);
-    /* a = exp(decay softplus(alpha + dt_bias)), b = sigmoid(beta), n heads; decay and dt_bias in whole vectors. */
-    void (*gates)(float *a, float *b, const float *alpha, const float *beta, const float *decay, const float *dt_bias, int n);
-    /* One token over 16 value columns: S [k_dim][16] in place, d[16] the delta, y[16]. */
-    void (*token)(float *s, float *d, float *y, const float *q, const float *k, const float *v, float a, float b, int k_dim);
-    /* The same update of S from its stored ingredients. */
-    void (*replay)(float *s, const float *d, const float *k, float a, int k_dim);
+    /* y[r * ldy + i] = silu(sum over taps t of raw[r + t][at + i] w[t * ldw + i]), the taps an ascending chain of fma, i < n; zero
+     * from n to `room`, a multiple of 16. */
+    void (*conv)(float *y, size_t ldy, const float *const *raw, size_t at, int rows, int taps, const float *w, size_t ldw, int n,
+                 int room);
+    /* q and k in place, in whole vectors with zeros behind: x / sqrt(sum x^2 + 1e-6), q also / sqrt(n); qk = q k. */
+    void (*unit)(float *q, float *k, size_t ld, float *qk, int rows, int n);
+    /* a = exp(decay softplus(alpha + dt_bias)), b = sigmoid(beta). */
+    void (*gates)(float *a, float *b, const float *alpha, size_t ld_alpha, const float *beta, size_t ld_beta, float decay,
+                  float dt_bias, int rows);
+    /* Tokens. S = src with u[0..n) folded in, n <= GDN_WAITS; m = S'k and o = S'q, each two chains of fma, over even and odd k, and
+     * their sum; d = b (v - a m); y = fma(q k, d, a o). S goes to dst, but not at a first row before which nothing waits; the last
+     * row's update waits on. Returns where S is. */
+    const float *(*tokens)(float *dst, const float *src, const weft_gdn_update *u, int n, const weft_gdn_tokens *t,
+                           weft_gdn_ahead ahead);
+    /* dst = src with u[0..n) folded in, 1 <= n <= GDN_WAITS. */
+    void (*update)(float *dst, const float *src, const weft_gdn_update *u, int n, int k_dim, weft_gdn_ahead ahead);
+    /* Asks for memory that will be read and written soon. */
+    void (*fetch)(const float *p, size_t floats);
 } weft_gdn_kernels;
 
 /* Rows of activations, quantised for products with affine weights: int8 codes with one scale per row and block of 64 columns. Rows
@@ -121,6 +158,10 @@ WEFT_COPIES(base)
 WEFT_COPIES(v3)
 WEFT_COPIES(v4)
 extern const weft_linear_kernels weft_linear_avx512_vnni, weft_linear_amx;
+/* Nanoseconds of four tile loads and four products on this thread, once weft_isa_here() has said yes to tiles: 24 where loads and
+ * products overlap, 90 to 110 in the slow state that processors fall into for milliseconds to seconds, at four times the cost of a
+ * product from the cache (Emerald Rapids). Two measurements are comparable only in the same state. */
+double weft_tiles_probe(void);
 #endif
 
 #endif

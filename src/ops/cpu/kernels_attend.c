@@ -7,6 +7,16 @@
 
 #define GROUP ATTEND_GROUP
 #define MAX_C 8
+/* Vectors of outputs for R queries, by the registers there are; eight queries at a time only where vectors are widest. */
+#if W == 16 || defined(__aarch64__)
+#define C4 4
+#define C2 4
+#elif W == 8
+#define C4 2
+#define C2 4
+#else
+#define C2 2 /* four queries would not pay: a fused product is many instructions here */
+#endif
 
 /* ---- elements ------------------------------------------------------------------------------------------------------------ */
 
@@ -151,11 +161,11 @@ INLINE void scores(float *s, size_t lds, const float *q, int rows, const uint8_t
     }
 #endif
     int r = 0;
-#if W >= 8
-    for (; r + 4 <= rows; r += 4) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 4, W == 16 ? 4 : 2);
+#ifdef C4
+    for (; r + 4 <= rows; r += 4) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 4, C4);
 #endif
-    for (; r + 2 <= rows; r += 2) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 2, W >= 8 ? 4 : 2);
-    if (r < rows) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 1, W == 8 ? 8 : 4);
+    for (; r + 2 <= rows; r += 2) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 2, C2);
+    if (r < rows) score_rows(s + (size_t)r * lds, lds, q + r, k, keys, dim, next, type, 1, W == 16 ? 4 : 8);
 }
 
 /* ---- values -------------------------------------------------------------------------------------------------------------- */
@@ -225,12 +235,12 @@ INLINE void values(float *o, size_t ldo, const float *p, size_t ldp, int rows, c
         return;
     }
 #endif
-#if W >= 8
+#ifdef C4
     for (; r + 4 <= rows; r += 4)
-        value_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, from, to, dim, next, type, 4, W == 16 ? 4 : 2);
+        value_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, from, to, dim, next, type, 4, C4);
 #endif
     for (; r + 2 <= rows; r += 2)
-        value_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, from, to, dim, next, type, 2, W >= 8 ? 4 : 2);
+        value_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, from, to, dim, next, type, 2, C2);
     if (r < rows) value_rows(o + (size_t)r * ldo, ldo, p + (size_t)r * ldp, ldp, v, from, to, dim, next, type, 1, 4);
 }
 

@@ -6,6 +6,7 @@
  * go through vpdpbusd as without AMX.
  *
  * Tests compile this file with WEFT_TILES_EMULATED on processors without AMX: the tile instructions become loops. */
+#include "base/clock.h"
 #include "ops/cpu/linear_avx512.h"
 
 /* ---- tiles: 0..2 sums, 3 rows, 4..7 weights ------------------------------------------------------------------------------ */
@@ -137,7 +138,7 @@ WIDTHS(MANY_ROWS)
 
 static void affine(float *y, size_t ldy, const weft_acts *a, int rows, const weft_mat *w, int64_t panel, int panels) {
     static const affine_kernel many_kernels[2][9] = WIDTH_TABLE(many);
-    if (rows <= FEW)
+    if (rows <= 8)
         weft_linear_avx512_vnni.affine(y, ldy, a, rows, w, panel, panels);
     else
         many_kernels[w->group > 32][w->bits](y, ldy, a, rows, w, panel, panels);
@@ -152,5 +153,27 @@ static void plain(float *y, size_t ldy, const float *const *x, int rows, const w
 #ifdef WEFT_TILES_EMULATED
 static const weft_linear_kernels weft_linear_amx_emulated = {.quantize = quantize, .affine = affine, .plain = plain};
 #else
+double weft_tiles_probe(void) {
+    static const uint8_t zeros[4][1024] __attribute__((aligned(64)));
+    enum { TURNS = 2000 };
+    tile_config config __attribute__((aligned(64))) = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.rows[i] = 16, config.row_bytes[i] = 64;
+    tiles_begin(&config);
+    uint64_t start = weft_now_ns();
+    for (int i = 0; i < TURNS; i++) {
+        tile_load(4, zeros[0], 64);
+        tile_load(5, zeros[1], 64);
+        tile_load(6, zeros[2], 64);
+        tile_load(7, zeros[3], 64);
+        _tile_dpbsud(0, 4, 6);
+        _tile_dpbsud(1, 4, 7);
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+    }
+    uint64_t ns = weft_now_ns() - start;
+    tiles_end();
+    return (double)ns / TURNS;
+}
+
 const weft_linear_kernels weft_linear_amx = {.quantize = quantize, .affine = affine, .plain = plain};
 #endif

@@ -13,7 +13,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define NO_UNROLL _Pragma("GCC unroll 1") /* gcc 12 spills the sums of an unrolled block */
 
-enum { FEW = 8, MANY = 64, WIDE = 4, AHEAD = 4096 }; /* rows, rows, panels, bytes of prefetch */
+enum { MANY = 64, WIDE = 4, AHEAD = 4096 }; /* rows and panels that pass together, bytes of prefetch */
 
 /* ---- weights in registers ------------------------------------------------------------------------------------------------ */
 
@@ -92,8 +92,8 @@ INLINE weft_acts acts_at(const weft_acts *a, int row) {
 typedef void (*affine_kernel)(float *y, size_t ldy, const weft_acts *a, int rows, const weft_mat *w, int64_t panel, int panels);
 #define WIDTHS(MAKE)                                                                                                               \
     MAKE(2, 32)                                                                                                                    \
-    MAKE(3, 32) MAKE(4, 32) MAKE(5, 32) MAKE(6, 32) MAKE(8, 32) MAKE(2, 64) MAKE(3, 64) MAKE(4, 64) MAKE(5, 64) MAKE(6, 64)        \
-        MAKE(8, 64)
+    MAKE(3, 32)                                                                                                                    \
+    MAKE(4, 32) MAKE(5, 32) MAKE(6, 32) MAKE(8, 32) MAKE(2, 64) MAKE(3, 64) MAKE(4, 64) MAKE(5, 64) MAKE(6, 64) MAKE(8, 64)
 #define WIDTH_TABLE(name)                                                                                                          \
     {                                                                                                                              \
         {NULL, NULL, name##_2_32, name##_3_32, name##_4_32, name##_5_32, name##_6_32, NULL, name##_8_32},                          \

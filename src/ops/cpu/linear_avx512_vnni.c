@@ -1,9 +1,11 @@
 /* linear_avx512_vnni.c: products with affine weights on AVX-512 with VNNI.
  *
- * Few rows are bound by memory: one or two panels are streamed, codes go from memory to registers, prefetched ahead. Many rows are
+ * Few rows are bound by memory: a panel is streamed, its codes go from memory to registers, prefetched ahead. Many rows are
  * bound by the multipliers: a block of codes of four panels is unpacked into the first cache and stays there while 64 rows pass
  * over it, four at a time, so that 16 integer sums hide their latency; the float sums of these rows wait in the same cache. */
 #include "ops/cpu/linear_avx512.h"
+
+enum { FEW = 8, STREAM_AHEAD = 12 << 10 }; /* rows; bytes of prefetch: 4 KB give 70 %, 8 KB 87 % of the speed of 12 */
 
 /* ---- quantising ---------------------------------------------------------------------------------------------------------- */
 
@@ -47,76 +49,62 @@ static void quantize(const weft_acts *a, int row, const float *x) {
 INLINE void dot4_memory(__m512i *sums, __m512i codes, const int8_t *x) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sums) : "v"(codes), "m"(*(const int32_t(*)[1])(const void *)x));
 }
-/* R rows of the first group, from its row `row`, by P panels. Fewer than eight sums get two chains each, to hide their latency. */
-INLINE void few(float *y, size_t ldy, const weft_acts *a, int row, const weft_mat *w, const uint8_t *panel, const int bits,
-                const int columns, const int R, const int P) {
-    const int steps = columns / STEP_COLUMNS, chains = R * P < 8 ? 2 : 1;
-    const size_t stride = panel_bytes(w), unit = unit_bytes(w), scales = unit_scales(w), block = block_bytes(w),
-                 size = LANES * weft_dtype_size(w->dtype);
-    __m512 acc[2][FEW];
-    UNROLL for (int p = 0; p < P; p++) UNROLL for (int r = 0; r < R; r++) acc[p][r] = _mm512_setzero_ps();
+/* `rows` of R rows of the first group, from its row `row`, by one panel (the rest is computed, not stored: fewer copies of this
+ * code, which takes long to compile): two streams side by side are slower, as the prefetcher's and their lines fall on the same
+ * sets of the first cache. Fewer than eight sums get two chains each, to hide their latency. */
+INLINE void few(float *y, size_t ldy, const weft_acts *a, int row, int rows, const weft_mat *w, const uint8_t *panel,
+                const int bits, const int columns, const int R) {
+    const int steps = columns / STEP_COLUMNS, chains = R < 8 ? 2 : 1;
+    const size_t unit = unit_bytes(w), scales = unit_scales(w), block = block_bytes(w), size = LANES * weft_dtype_size(w->dtype);
+    __m512 acc[FEW];
+    UNROLL for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
     for (int c = 0; c < (int)w->k; c += w->group, panel += unit) {
-        UNROLL for (int p = 0; p < P; p++) for (size_t i = 0; i < unit; i += 64)
-            _mm_prefetch((const char *)panel + (size_t)p * stride + AHEAD + i, _MM_HINT_T0);
+        for (size_t i = 0; i < unit; i += 64) _mm_prefetch((const char *)panel + STREAM_AHEAD + i, _MM_HINT_T0);
         for (int b = 0; b < w->group; b += columns) {
             const int at = c + b;
+            const uint8_t *codes = panel + (size_t)(b / columns) * block;
             const int8_t *q = a->q + (size_t)(at / 64) * 1024 + (size_t)row * 64 + at % 64;
-            __m512i sums[2][2][FEW];
-            UNROLL for (int p = 0; p < P; p++) UNROLL for (int r = 0; r < R; r++) sums[0][p][r] = sums[1][p][r] =
-                _mm512_setzero_si512();
+            __m512i sums[2][FEW];
+            UNROLL for (int r = 0; r < R; r++) sums[0][r] = sums[1][r] = _mm512_setzero_si512();
             NO_UNROLL for (int v = 0; v < turns(bits, steps); v++) UNROLL for (int j = 0; j < steps / turns(bits, steps); j++) {
                 const int ahead = j * turns(bits, steps);
-                __m512i codes[2];
-                UNROLL for (int p = 0; p < P; p++) codes[p] =
-                    step_vector(panel + (size_t)p * stride + (size_t)(b / columns) * block, bits, steps, v, ahead);
-                UNROLL for (int r = 0; r < R; r++) {
-                    const int8_t *x = q + r * 64 + (v + ahead) * STEP_COLUMNS;
-                    if (P == 1)
-                        dot4_memory(&sums[j % chains][0][r], codes[0], x);
-                    else
-                        UNROLL for (int p = 0; p < P; p++) dot4(&sums[j % chains][p][r], codes[p], four_columns(x));
-                }
+                __m512i step = step_vector(codes, bits, steps, v, ahead);
+                UNROLL for (int r = 0; r < R; r++) dot4_memory(&sums[j % chains][r], step, q + r * 64 + (v + ahead) * STEP_COLUMNS);
             }
             const float *sx = a->scale + at / 64 * 16 + row, *total = sums_of(a, (size_t)(at / 64), at, columns) + row;
-            UNROLL for (int p = 0; p < P; p++) {
-                const uint8_t *s = panel + (size_t)p * stride + scales;
-                __m512 scale = sixteen(w->dtype, s), bias = sixteen(w->dtype, s + size);
-                UNROLL for (int r = 0; r < R; r++) {
-                    __m512i sum = chains == 2 ? _mm512_add_epi32(sums[0][p][r], sums[1][p][r]) : sums[0][p][r];
-                    acc[p][r] = scaled(acc[p][r], sum, scale, bias, sx[r], total[r]);
-                }
+            __m512 scale = sixteen(w->dtype, panel + scales), bias = sixteen(w->dtype, panel + scales + size);
+            UNROLL for (int r = 0; r < R; r++) {
+                __m512i sum = chains == 2 ? _mm512_add_epi32(sums[0][r], sums[1][r]) : sums[0][r];
+                acc[r] = scaled(acc[r], sum, scale, bias, sx[r], total[r]);
             }
         }
     }
-    UNROLL for (int p = 0; p < P; p++) UNROLL for (int r = 0; r < R; r++)
-        _mm512_storeu_ps(y + (size_t)r * ldy + p * LANES, acc[p][r]);
+    UNROLL for (int r = 0; r < R; r++) if (r < rows) _mm512_storeu_ps(y + (size_t)r * ldy, acc[r]);
 }
 INLINE void few_rows(float *y, size_t ldy, const weft_acts *a, int row, int rows, const weft_mat *w, const uint8_t *panel,
-                     const int bits, const int columns, const int P) {
+                     const int bits, const int columns) {
+    if (columns == 32 || rows > 6) { /* groups of 32 are rare */
+        if (rows > 4)
+            few(y, ldy, a, row, rows, w, panel, bits, columns, 8);
+        else
+            few(y, ldy, a, row, rows, w, panel, bits, columns, 4);
+        return;
+    }
     switch (rows) {
-    case 1: few(y, ldy, a, row, w, panel, bits, columns, 1, P); break;
-    case 2: few(y, ldy, a, row, w, panel, bits, columns, 2, P); break;
-    case 3: few(y, ldy, a, row, w, panel, bits, columns, 3, P); break;
-    case 4: few(y, ldy, a, row, w, panel, bits, columns, 4, P); break;
-    case 5: few(y, ldy, a, row, w, panel, bits, columns, 5, 1); break;
-    case 6: few(y, ldy, a, row, w, panel, bits, columns, 6, 1); break;
-    case 7: few(y, ldy, a, row, w, panel, bits, columns, 7, 1); break;
-    default: few(y, ldy, a, row, w, panel, bits, columns, 8, 1); break;
+    case 1: few(y, ldy, a, row, rows, w, panel, bits, columns, 1); break;
+    case 2: few(y, ldy, a, row, rows, w, panel, bits, columns, 2); break;
+    case 3:
+    case 4: few(y, ldy, a, row, rows, w, panel, bits, columns, 4); break;
+    default: few(y, ldy, a, row, rows, w, panel, bits, columns, 6); break;
     }
 }
 #define FEW_ROWS(bits, columns)                                                                                                    \
     static void few_##bits##_##columns(float *y, size_t ldy, const weft_acts *a, int rows, const weft_mat *w, int64_t panel,       \
                                        int panels) {                                                                               \
-        for (int p = 0, each; p < panels; p += each) {                                                                             \
-            const uint8_t *at = panel_at(w, panel + p);                                                                            \
-            float *out = y + p * LANES;                                                                                            \
-            each = rows <= FEW / 2 && panels - p >= 2 ? 2 : 1;                                                                     \
-            if (each == 2)                                                                                                         \
-                few_rows(out, ldy, a, 0, rows, w, at, bits, columns, 2);                                                           \
-            else /* what is left, and the second half of more rows, finds the panel in a cache */                                  \
-                for (int r = 0; r < rows; r += FEW)                                                                                \
-                    few_rows(out + (size_t)r * ldy, ldy, a, r, rows - r < FEW ? rows - r : FEW, w, at, bits, columns, 1);          \
-        }                                                                                                                          \
+        for (int p = 0; p < panels; p++)                                                                                           \
+            for (int r = 0; r < rows; r += FEW) /* the second eight find the panel in a cache */                                   \
+                few_rows(y + (size_t)r * ldy + p * LANES, ldy, a, r, rows - r < FEW ? rows - r : FEW, w, panel_at(w, panel + p),   \
+                         bits, columns);                                                                                           \
     }
 
 /* ---- many rows ----------------------------------------------------------------------------------------------------------- */

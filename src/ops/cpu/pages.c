@@ -20,6 +20,10 @@ weft_status kv_type_choose(kv_type *type, const char *name, bool precise, weft_e
     return weft_fail(e, WEFT_EINVAL, "unknown type of keys and values '%s'; there are: bf16, f32, int8", name);
 }
 
+const char *weft_dev_kv(const weft_dev *d) {
+    return type_names[d->kv_type];
+}
+
 int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
     kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
     l.k_bytes = k_bytes(d->kv_type, head_dim);
@@ -35,22 +39,31 @@ static size_t row_bytes(const weft_dev *d, const kv_layer *l) {
     return words * 4 + (d->kv_type == KV_INT8 ? sizeof(float) : 0);
 }
 
-static void copy(uint8_t *host, uint8_t *dev, size_t n, bool to_host) {
-    if (to_host)
-        memcpy(host, dev, n);
-    else
-        memcpy(dev, host, n);
+/* n elements of `size` bytes, side by side on the host and `stride` apart on the device. */
+static inline void copy(uint8_t *host, uint8_t *dev, int n, size_t stride, size_t size, bool to_host) {
+    for (int i = 0; i < n; i++, host += size, dev += stride)
+        if (to_host)
+            memcpy(host, dev, size);
+        else
+            memcpy(dev, host, size);
 }
 static void k_row_io(kv_type t, const kv_layer *l, uint8_t *k, int row, uint8_t *host, bool to_host) {
-    for (int d = 0; d < l->head_dim; d += kv_each(t), host += 4) copy(host, k + k_at(t, l->head_dim, row, d), 4, to_host);
-    if (t == KV_INT8) copy(host, k + k_scales(l->head_dim) + (size_t)row * sizeof(float), sizeof(float), to_host);
+    int words = (l->head_dim + kv_each(t) - 1) / kv_each(t);
+    copy(host, k + k_at(t, l->head_dim, row, 0), words, KV_LINE, 4, to_host);
+    if (t == KV_INT8) copy(host + words * 4, k + k_scales(l->head_dim) + (size_t)row * sizeof(float), 1, 4, 4, to_host);
 }
 static void v_row_io(kv_type t, const kv_layer *l, uint8_t *v, int row, uint8_t *host, bool to_host) {
-    size_t size = (size_t)kv_element_bytes(t);
-    for (int d = 0; d < l->head_dim; d++, host += size) copy(host, v + v_at(t, l->head_dim, row, d), size, to_host);
-    for (int d = l->head_dim; d % kv_each(t); d++, host += size)
-        if (to_host) memset(host, 0, size);
-    if (t == KV_INT8) copy(host, v + v_scales(l->head_dim) + (size_t)row * sizeof(float), sizeof(float), to_host);
+    for (int d = 0; d < l->head_dim; d += LANES) {
+        uint8_t *at = v + v_at(t, l->head_dim, row, d);
+        int n = l->head_dim - d < LANES ? l->head_dim - d : LANES;
+        if (t == KV_BF16)
+            copy(host + d * 2, at, n, 4, 2, to_host);
+        else
+            copy(host + d, at, n, 4, 1, to_host);
+    }
+    int n = l->head_dim * kv_element_bytes(t), words = (n + 3) / 4;
+    if (to_host) memset(host + n, 0, (size_t)(words * 4 - n));
+    if (t == KV_INT8) copy(host + words * 4, v + v_scales(l->head_dim) + (size_t)row * sizeof(float), 1, 4, 4, to_host);
 }
 
 size_t weft_page_bytes(const weft_dev *d, int rows) {
@@ -69,8 +82,8 @@ weft_status weft_page_io(weft_dev *d, int page, int rows, void *host, bool to_ho
         for (int h = 0; h < l->n_kv_heads; h++) {
             uint8_t *k = k_page(l, page, h), *v = v_page(l, page, h);
             if (d->kv_type == KV_F32) {
-                copy(at, k, (size_t)rows * bytes, to_host);
-                copy(at + (size_t)rows * bytes, v, (size_t)rows * bytes, to_host);
+                copy(at, k, rows, bytes, bytes, to_host);
+                copy(at + (size_t)rows * bytes, v, rows, bytes, bytes, to_host);
                 at += 2 * (size_t)rows * bytes;
                 continue;
             }
