@@ -123,7 +123,7 @@ static void cut(linear_job *j) {
     for (int i = 0; i < j->n; i++) j->panels += (int)panel_count(j->w[i]);
     j->chunk_rows = j->n_rows;
     if (j->n_rows <= 16) {
-        int pieces = 8 * d->threads, each = (j->panels + pieces - 1) / pieces;
+        int pieces = 4 * d->threads, each = (j->panels + pieces - 1) / pieces;
         j->piece_panels = d->threads == 1 ? j->panels : (each + 3) & ~3;
     } else {
         j->piece_panels = 4;
