@@ -152,7 +152,7 @@ def kernels(folder):
             usable.append(isa)
             suite.check(processor_has(isa) is not False, f"--isa {isa}: the processor does not say that it has it")
             continue
-        why = "this processor cannot run the kernels" if isa in BUILT else "this build has no kernels"
+        why = "this processor cannot run the kernels" if isa in BUILT else "there are no kernels"
         suite.check(r.code == 1 and r.err.startswith(f"weft: {why} '{isa}'") and r.err.count("\n") == 1, f"--isa {isa}: why not", r)
         if isa in BUILT and suite.check(not processor_has(isa), f"--isa {isa}: the processor has it", r):
             suite.skip(f"--isa {isa}", harness.shorten(r.err).removeprefix("weft: "))

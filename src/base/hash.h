@@ -1,5 +1,5 @@
-/* hash.h: hashes of 64 and 128 bits (XXH3, from xxHash). For tables and fingerprints, not for security: equal hashes are compared
- * in full. */
+/* hash.h: hashes of 64 and 128 bits (XXH3, from xxHash). Not for security. Tables compare equal hashes in full; fingerprints and
+ * checksums stand for themselves. */
 #ifndef WEFT_BASE_HASH_H
 #define WEFT_BASE_HASH_H
 

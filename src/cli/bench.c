@@ -51,6 +51,7 @@ typedef struct series {
 typedef struct at_depth {
     series prefill[LIST];      /* tokens a second */
     series decode, bytes;      /* tokens a second; bytes that a pass moves */
+    series share;              /* of the memory limit of the same round */
     series one, ratio[VERIFY]; /* seconds of a pass of one row; a pass of 1 + i rows, in passes of one */
 } at_depth;
 
@@ -202,6 +203,7 @@ static weft_status decode_and_verify(const bench *b, int depth, at_depth *at, we
     double one = t.decode / b->passes;
     add(&at->decode, 1 / one);
     add(&at->bytes, (double)t.bytes / b->passes);
+    add(&at->share, (double)t.bytes / t.decode / b->memory.v[b->memory.n - 1]);
     add(&at->one, one);
     add(&at->ratio[0], 1);
     new_drafts(b);
@@ -239,7 +241,7 @@ static weft_status drafts(bench *b, weft_error *e) {
 static void machine(bench *b, series *memory) {
     progress(b, "the memory", 0, -1);
     add(memory, weft_bandwidth_measure(b->bandwidth));
-    if (b->g && weft_dev_probe(b->g->dev) > 0) add(&b->tiles, weft_dev_probe(b->g->dev));
+    if (b->g && memory == &b->memory && weft_dev_probe(b->g->dev) > 0) add(&b->tiles, weft_dev_probe(b->g->dev));
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
@@ -362,10 +364,6 @@ static weft_status run(bench *b, weft_error *e) {
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
 
-static double share(const bench *b, const at_depth *at) {
-    return median(&at->bytes) * median(&at->decode) / median(&b->memory);
-}
-
 static void print_range(const series *s) {
     printf("   (%.1f .. %.1f)\n", least(s), most(s));
 }
@@ -391,7 +389,7 @@ static void print_decode(const bench *b) {
         double moved = median(&at->bytes);
         cached = cached || moved < 2 * (double)weft_cache_bytes();
         printf("          %9d  %10.1f   %12s   %17.0f %%", o->depths[i], median(&at->decode),
-               weft_bytes_text((uint64_t)moved, bytes), 100 * share(b, at));
+               weft_bytes_text((uint64_t)moved, bytes), 100 * median(&at->share));
         print_range(&at->decode);
     }
     if (cached) printf("  (part of so little stays in the processor's caches: the memory alone does not limit it)\n");
@@ -427,9 +425,9 @@ static void print_table(const bench *b) {
     const options *o = b->o;
     char block[16];
     printf("%s\n", o->model);
-    printf("kernels %s%s, %d thread%s, chunks of %d, %lld round%s of %d passes, loaded in %.2f s\n", b->info.isa,
-           o->precise ? ", precise" : "", b->info.threads, b->info.threads == 1 ? "" : "s", b->info.chunk, (long long)o->rounds,
-           o->rounds == 1 ? "" : "s", b->passes, b->load_seconds);
+    printf("kernels %s%s, keys and values in %s, %d thread%s, chunks of %d, %lld round%s of %d passes, loaded in %.2f s\n",
+           b->info.isa, o->precise ? ", precise" : "", b->info.kv, b->info.threads, b->info.threads == 1 ? "" : "s", b->info.chunk,
+           (long long)o->rounds, o->rounds == 1 ? "" : "s", b->passes, b->load_seconds);
     printf("memory limit: reads at %.1f GB/s (%.1f .. %.1f, over %s)\n", 1e-9 * median(&b->memory), 1e-9 * least(&b->memory),
            1e-9 * most(&b->memory), weft_bytes_text(b->block, block));
     if (b->tiles.n)
@@ -487,7 +485,7 @@ static void put_depths(const bench *b, struct json_object *root) {
         x = item(decodes);
         put_int(x, "depth", o->depths[i]);
         put_series(x, "tok_s", &b->depth[i].decode);
-        put(x, "bandwidth_share", share(b, &b->depth[i]));
+        put(x, "bandwidth_share", median(&b->depth[i].share));
         put(x, "bytes", median(&b->depth[i].bytes));
     }
     struct json_object *first = list(root, "verify_cost"), *all = list(root, "verify_cost_by_depth");
@@ -616,9 +614,9 @@ int weft_cmd_bench(int argc, char **argv) {
         WEFT_HEADING("The engine"),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
-        WEFT_TEXT("isa", "NAME", &o.isa, NULL, "auto", "Kernels to use."),
+        WEFT_ISA_OPTION(&o.isa),
         WEFT_KV_OPTION(&o.kv),
-        WEFT_FLAG("precise", &o.precise, "Float32 throughout, weights as stored."),
+        WEFT_PRECISE_OPTION(&o.precise),
         WEFT_CACHE_OPTION(&o.cache),
         WEFT_HEADING("Output"),
         WEFT_TEXT("json", "FILE", &o.json, NULL, NULL,

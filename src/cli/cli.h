@@ -32,6 +32,13 @@ int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
               "Where packed weights are kept, so that the next start is quick.")
 const char *weft_cli_cache(const char *option);
 
+/* weft_config.isa and .precise. */
+#define WEFT_ISA_OPTION(to)                                                                                                        \
+    WEFT_TEXT("isa", "NAME", (to), "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto",                                   \
+              "Kernels to use; one that this processor lacks is an error.")
+#define WEFT_PRECISE_OPTION(to)                                                                                                    \
+    WEFT_FLAG("precise", (to), "Float32 activations, keys and values, weights as stored: slower, for comparison.")
+
 /* weft_config.kv. */
 #define WEFT_KV_OPTION(to)                                                                                                         \
     WEFT_TEXT("kv", "TYPE", (to), "bf16|f32|int8", "bf16; f32 with --precise",                                                     \

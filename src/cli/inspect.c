@@ -173,7 +173,7 @@ static weft_status add_model(report *r, weft_error *e) {
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
 
 /* The engine's own plan for the usual context lengths up to what the model was trained for, and for the one asked for. */
-static weft_status plan(report *r, int64_t asked, const char *kv, weft_error *e) {
+static weft_status plan(report *r, int64_t asked, const weft_config *want, weft_error *e) {
     static const int usual[] = {8192, 32768, 131072};
     int trained = r->dir.config.max_position < MAX_CONTEXT ? r->dir.config.max_position : MAX_CONTEXT, list[CONTEXTS];
     size_t n = 0;
@@ -183,7 +183,9 @@ static weft_status plan(report *r, int64_t asked, const char *kv, weft_error *e)
     if (asked) list[0] = (int)asked, n = 1;
     for (size_t i = 0; i < n; i++) {
         r->context[i] = list[i];
-        weft_config c = {.model = r->dir.path, .kv = kv, .context = list[i], .max_depth = WEFT_CLI_DEPTH};
+        weft_config c = *want;
+        c.model = r->dir.path;
+        c.context = list[i];
         WEFT_TRY(weft_plan_memory(&c, &r->memory[i], e));
         r->n_contexts++;
     }
@@ -419,10 +421,10 @@ static int print_json(const report *r) {
 
 /* ---- the command --------------------------------------------------------------------------------------------------------- */
 
-static weft_status inspect(report *r, const char *path, int64_t context, const char *kv, const char *cache, weft_error *e) {
+static weft_status inspect(report *r, const char *path, int64_t context, const weft_config *want, weft_error *e) {
     WEFT_TRY(weft_model_dir_open(&r->dir, path, e));
-    WEFT_TRY(find_packed(r, cache, e));
-    WEFT_TRY(plan(r, context, kv, e)); /* checks every tensor against the config */
+    WEFT_TRY(find_packed(r, want->cache_dir, e));
+    WEFT_TRY(plan(r, context, want, e)); /* checks every tensor against the config */
     WEFT_TRY(add_model(r, e));
     for (size_t i = 0; i < weft_tensors_count(r->dir.tensors); i++) r->file_bytes += weft_tensors_at(r->dir.tensors, i)->bytes;
     r->parameters = weft_config_parameters(&r->dir.config, !r->dir.head);
@@ -440,11 +442,14 @@ static weft_status inspect(report *r, const char *path, int64_t context, const c
 int weft_cmd_inspect(int argc, char **argv) {
     bool json = false;
     int64_t context = 0;
-    const char *kv = NULL, *cache = NULL;
+    const char *cache = NULL;
+    weft_config want = {.max_depth = WEFT_CLI_DEPTH};
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
         WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
-        WEFT_KV_OPTION(&kv),
+        WEFT_ISA_OPTION(&want.isa),
+        WEFT_PRECISE_OPTION(&want.precise),
+        WEFT_KV_OPTION(&want.kv),
         WEFT_CACHE_OPTION(&cache),
         WEFT_END,
     };
@@ -461,7 +466,8 @@ int weft_cmd_inspect(int argc, char **argv) {
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
     report r = {0};
     weft_error e;
-    if (inspect(&r, argv[0], context, kv, weft_cli_cache(cache), &e) != WEFT_OK)
+    want.cache_dir = weft_cli_cache(cache);
+    if (inspect(&r, argv[0], context, &want, &e) != WEFT_OK)
         code = weft_cli_fail("%s", e.text);
     else if (json)
         code = print_json(&r);

@@ -74,8 +74,8 @@ int weft_cmd_logits(int argc, char **argv) {
         WEFT_INTEGER("chunk", "N", &chunk, 0, 65536, "0: 256", "Rows in a step. The result does not depend on it."),
         WEFT_INTEGER("threads", "N", &threads, 0, 256, "0: all processors", "Worker threads. The result does not depend on it."),
         WEFT_KV_OPTION(&kv),
-        WEFT_FLAG("precise", &precise, "Float32 activations and KV, weights as stored: slower, for comparison."),
-        WEFT_TEXT("isa", "NAME", &isa, "auto|reference|avx2|avx2-vnni|avx512-vnni|amx|neon", "auto", "Kernels to use."),
+        WEFT_PRECISE_OPTION(&precise),
+        WEFT_ISA_OPTION(&isa),
         WEFT_CACHE_OPTION(&cache),
         WEFT_END,
     };

@@ -97,8 +97,10 @@ static int dispatch(int argc, char **argv) {
     return run_command(argc - 1, argv + 1);
 }
 
+/* What is only good to know is for people: a script's standard error stays empty when all is well. */
 static void log_line(void *ctx, weft_log_level level, const char *line) {
-    (void)ctx, (void)level;
+    (void)ctx;
+    if (level == WEFT_LOG_INFO && !isatty(STDERR_FILENO)) return;
     fprintf(stderr, "weft: %s\n", line);
 }
 

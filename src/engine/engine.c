@@ -8,6 +8,7 @@
 #include "base/dirs.h"
 #include "base/file.h"
 #include "base/fpu.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/num.h"
 #include "engine/engine.h"
@@ -187,6 +188,8 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
                           .max_depth = c->max_depth,
                           .has_mtp = weft_model_has_mtp(g->model),
                           .has_tokenizer = g->tokenizer != NULL};
+    weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
+             g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
     return WEFT_OK;
 }
 

@@ -54,6 +54,7 @@ typedef struct source {
     int64_t block, stride, offset;
 } source;
 
+/* A change of this order changes what a file of packed weights holds: raise WEFT_PACKED_VERSION (ops/cpu/packed.h) with it. */
 static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
     const source *s = ctx;
     int64_t part = row / s->part_rows, r = row % s->part_rows;

@@ -1,9 +1,8 @@
 /* cpu.h: the CPU backend's own structures, shared by its files.
  *
  * Activations are float32 rows whose stride is a multiple of 16 floats, so that kernels may run over whole vectors. What stands in
- * the padding is not defined, as phases share memory: products clear it first, the rest does not let it count. The padding of
- * slots, pages and coefficients is zero. Weights keep the codes and scales of the checkpoint and are turned into float32 a panel
- * at a time. */
+ * the padding is not defined, as phases share memory, and must not count. The padding of slots, pages and coefficients is zero.
+ * Weights keep the codes and scales of the checkpoint in panels of 16 rows (tiles.h). */
 #ifndef WEFT_OPS_CPU_H
 #define WEFT_OPS_CPU_H
 

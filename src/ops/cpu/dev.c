@@ -62,6 +62,8 @@ const char *weft_dev_isa(const weft_dev *d) {
 double weft_dev_probe(const weft_dev *d) {
 #if defined(__x86_64__)
     if (d->isa->linear == &weft_linear_amx) return weft_tiles_probe();
+#else
+    (void)d;
 #endif
     return 0;
 }

@@ -166,6 +166,8 @@ void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *i
     if (d->status != WEFT_OK) return;
     experts_job j = {.d = d, .y = y, .x = x, .weights = weights, .gate_up = gate_up, .down = down, .top_k = ids->cols};
     bool fits = gate_up->k == x->cols && down->k * 2 == gate_up->n && down->n == y->cols && down->experts == gate_up->experts;
+    fits = fits && j.top_k <= d->max_top_k && gate_up->experts <= d->max_experts && down->k <= d->max_inner; /* registered */
+    fits = fits && x->cols <= d->max_expert_cols && y->cols <= d->max_expert_cols;
     if (!fits) {
         misfit(d, gate_up, y, x);
         return;

@@ -55,7 +55,7 @@ bool weft_isa_here(const weft_isa *isa) {
     return isa == &reference;
 }
 
-/* Names that other builds know: to ask for them is no slip of the pen. */
+/* Names that the documentation has, for kernels of other processors and of later versions. */
 static bool known(const char *name) {
     static const char *const names[] = {"avx2", "avx2-vnni", "avx512-vnni", "amx", "neon"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -75,7 +75,8 @@ weft_status weft_isa_choose(const weft_isa **isa, const char *name, weft_error *
             return weft_fail(e, WEFT_ESUPPORT, "this processor cannot run the kernels '%s'; auto takes the best it can", name);
     }
     if (known(name))
-        return weft_fail(e, WEFT_ESUPPORT, "this build has no kernels '%s' for this kind of processor; auto takes the best it can",
+        return weft_fail(e, WEFT_ESUPPORT,
+                         "there are no kernels '%s' for this kind of processor in this version; auto takes the best there are",
                          name);
     return weft_fail(e, WEFT_EINVAL, "unknown kernels '%s'; there are: auto, reference, avx2, avx2-vnni, avx512-vnni, amx, neon",
                      name);

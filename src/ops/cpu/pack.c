@@ -6,7 +6,7 @@
 #include "base/num.h"
 #include "ops/cpu/tiles.h"
 
-#define MAX_K (1 << 28) /* columns are counted in ints */
+#define MAX_K (1 << 26) /* columns, and the 16 outputs of each, are counted in ints */
 
 typedef struct pack_job {
     const weft_mat *m;
@@ -102,10 +102,11 @@ static weft_status pack(weft_dev *d, weft_mat *m, const weft_mat_desc *desc, wef
     return j.status;
 }
 
-/* What a kept file of packed weights depends on, besides the checkpoint. */
+/* What a kept file of packed weights depends on, besides the checkpoint. The order in which the reader hands out rows is no part of
+ * it: see WEFT_PACKED_VERSION. */
 static uint64_t add_to_layout(uint64_t layout, const weft_mat_desc *desc) {
     const int64_t numbers[] = {desc->dtype, desc->bits, desc->bits ? desc->group : 0, desc->experts, desc->n, desc->k};
-    return weft_hash(desc->name, strlen(desc->name), weft_hash(numbers, sizeof numbers, layout));
+    return weft_hash(desc->name, strlen(desc->name), weft_hash(numbers, sizeof numbers, layout ^ WEFT_PACKED_VERSION));
 }
 
 weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat, weft_error *e) {

@@ -107,8 +107,8 @@ static void sum_chunk(void *ctx, int chunk, int worker) {
         atomic_store(&s->bad, (size_t)chunk + 1);
 }
 
-/* Advice to the system about the pages (MADV_POPULATE_READ, MADV_WILLNEED, MADV_HUGEPAGE, MAP_POPULATE) made none of this faster,
- * from the page cache or from the disk. */
+/* Asking for the pages ahead (MADV_POPULATE_READ, MADV_WILLNEED, MAP_POPULATE) made none of this faster, from the page cache or
+ * from the disk; large pages, which every map asks for, do: 1.2 GB in 0.05 s instead of 0.10. */
 static size_t run_sums(weft_packed *p, bool compare) {
     size_t bytes = (size_t)p->header.bytes;
     uint8_t *file = (uint8_t *)(uintptr_t)p->map.data;

@@ -24,7 +24,8 @@
 #include "base/pool.h"
 #include "base/str.h"
 
-/* Of the file's format and of what the blobs hold: raised with every change of the tile layout. */
+/* Of the file's format and of what the blobs hold: raised with every change of the tile layout, and of the order in which
+ * model/load.c hands out a weight's rows. */
 #define WEFT_PACKED_VERSION 1
 /* Smaller checkpoints are packed sooner than they are read. Bytes. */
 #define WEFT_PACKED_LEAST ((size_t)64 << 20)

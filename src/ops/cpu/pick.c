@@ -133,7 +133,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
 void weft_pick_tokens(weft_dev *d, const weft_mat *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed) {
     if (d->status != WEFT_OK) return;
-    bool fits = n >= 0 && n <= d->pick_rows && head->n <= d->pick_vocab && head->k == x->cols;
+    bool fits = n >= 0 && n <= d->pick_rows && n <= d->plan.max_rows && head->n <= d->pick_vocab && head->k == x->cols;
     for (int i = 0; i < n && fits; i++)
         fits = rows[i] >= 0 && rows[i] < d->step->n_rows && rules[i].top >= 0 && rules[i].top <= WEFT_MAX_TOP;
     if (!fits) {
