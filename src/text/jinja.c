@@ -26,7 +26,8 @@ static bool compile(jj *j, weft_jinja *t, const char *source, size_t n) {
 
 weft_status weft_jinja_compile(weft_jinja **out, const char *source, size_t n, weft_error *e) {
     *out = NULL;
-    if (n > SOURCE_LIMIT) return weft_fail(e, WEFT_EFORMAT, "a chat template of %zu bytes; at most %zu are allowed", n, SOURCE_LIMIT);
+    if (n > SOURCE_LIMIT)
+        return weft_fail(e, WEFT_EFORMAT, "a chat template of %zu bytes; at most %zu are allowed", n, SOURCE_LIMIT);
     weft_jinja *t = weft_calloc(1, sizeof *t);
     if (!t) return weft_fail_oom(e, "a chat template");
     jj j = {.memory = (size_t)2 << 30, .work = UINT64_MAX, .output = SIZE_MAX, .e = e};
@@ -55,7 +56,8 @@ bool weft_jinja_mentions(const weft_jinja *t, const char *name) {
 
 /* Copies what was rendered out of the arena. */
 static weft_status give(const jj_sb *b, weft_jinja_output *out, weft_error *e) {
-    if (!weft_str_add(&out->text, b->p, b->n) || !weft_vec_reserve(&out->parts, b->marks.n)) return weft_fail_oom(e, "a chat prompt");
+    if (!weft_str_add(&out->text, b->p, b->n) || !weft_vec_reserve(&out->parts, b->marks.n))
+        return weft_fail_oom(e, "a chat prompt");
     for (size_t i = 0, from = 0; i < b->marks.n; i++) {
         out->parts.v[i] = (weft_text_part){out->text.p + from, b->marks.v[i].end - from, !b->marks.v[i].data};
         from = b->marks.v[i].end;

@@ -1,17 +1,19 @@
-/* jinja.h: chat templates. A template is compiled once and rendered per request; the text is byte for byte what Python's jinja2 makes
- * in the setting that Hugging Face transformers uses: ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, break and continue,
+/* jinja.h: chat templates. A template is compiled once and rendered per request; the text is byte for byte what Python's jinja2
+ * makes in the setting that Hugging Face transformers uses: ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, break and
+ * continue,
  * {% generation %}, tojson as json.dumps, raise_exception() and strftime_now().
  *
  * Where text came from is kept through every operation: trim, replace, +, slices, tojson and the rest. The rendered text comes in
- * parts as weft_tokenizer_encode() takes them: special where the template (or a string that its caller vouches for) wrote the bytes,
- * not special where they were typed by somebody, so that a "<|im_end|>" in a message stays ten characters.
+ * parts as weft_tokenizer_encode() takes them: special where the template (or a string that its caller vouches for) wrote the
+ * bytes, not special where they were typed by somebody, so that a "<|im_end|>" in a message stays ten characters.
  *
- * Templates come with checkpoints that nobody vouches for. A render has limits on work, memory, text, loops and nesting, and nothing
- * in a template reaches beyond the values that it was given and the clock. Left out: {% include %}, {% import %}, {% extends %},
+ * Templates come with checkpoints that nobody vouches for. A render has limits on work, memory, text, loops and nesting, and
+ * nothing in a template reaches beyond the values that it was given and the clock. Left out: {% include %}, {% import %}, {%
+ * extends %},
  * {% block %}, {% autoescape %}; integers beyond 64 bits are printed and compared, not calculated with.
  *
- * A template does not change after it is compiled: any number of threads may render it. The evaluator recurses: 1000 levels, its own
- * limit, take up to 1 MiB of stack. */
+ * A template does not change after it is compiled: any number of threads may render it. The evaluator recurses: 1000 levels, its
+ * own limit, take up to 1 MiB of stack. */
 #ifndef WEFT_TEXT_JINJA_H
 #define WEFT_TEXT_JINJA_H
 

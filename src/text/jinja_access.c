@@ -130,7 +130,8 @@ static jj_value no_attribute(jj_value of, const jj_str *name) {
     return weft_jj_undefined(JJ_NO_ATTRIBUTE + of.kind, name);
 }
 
-/* What getattr() of Python finds on a value; MISSING where it finds nothing. Names that the sandbox hides give an undefined value. */
+/* What getattr() of Python finds on a value; MISSING where it finds nothing. Names that the sandbox hides give an undefined value.
+ */
 static bool own_attr(jj *j, jj_value of, const jj_str *name, jj_value *out) {
     *out = (jj_value){.kind = JJ_MISSING};
     switch ((jj_kind)of.kind) {
@@ -287,7 +288,8 @@ bool weft_jj_slice(jj *j, jj_value of, jj_value from_value, jj_value to_value, j
     to = clamp(to, n, down);
     if (step < -n) step = -n - 1; /* as far, and no overflow */
     if (step > n) step = n + 1;
-    size_t count = down ? (from > to ? (size_t)((from - to - 1) / -step + 1) : 0) : (to > from ? (size_t)((to - from - 1) / step + 1) : 0);
+    size_t count =
+        down ? (from > to ? (size_t)((from - to - 1) / -step + 1) : 0) : (to > from ? (size_t)((to - from - 1) / step + 1) : 0);
     if (of.kind == JJ_STR) {
         if (count == 0) from = 0;
         return slice_str(j, of.s, from, step, count, out);

@@ -84,14 +84,14 @@ typedef enum jj_node_kind {
     JJ_N_COND,    /* a if b else v[0]; no v: undefined */
     JJ_N_NSREF,   /* name.s, as a target */
     /* statements */
-    JJ_N_TEXT,       /* value */
-    JJ_N_PRINT,      /* a */
-    JJ_N_IF,         /* v: conditions; bodies: one for each, one more for else */
-    JJ_N_FOR,        /* a target, b iterable, v[0] the test if any; bodies: body, else; op: recursive */
-    JJ_N_SET,        /* a = b */
-    JJ_N_SET_BLOCK,  /* a, filters b or NULL; bodies[0] */
-    JJ_N_MACRO,      /* name, s; signature in args; bodies[0] */
-    JJ_N_CALL_BLOCK, /* a: the call; signature in args; bodies[0] */
+    JJ_N_TEXT,         /* value */
+    JJ_N_PRINT,        /* a */
+    JJ_N_IF,           /* v: conditions; bodies: one for each, one more for else */
+    JJ_N_FOR,          /* a target, b iterable, v[0] the test if any; bodies: body, else; op: recursive */
+    JJ_N_SET,          /* a = b */
+    JJ_N_SET_BLOCK,    /* a, filters b or NULL; bodies[0] */
+    JJ_N_MACRO,        /* name, s; signature in args; bodies[0] */
+    JJ_N_CALL_BLOCK,   /* a: the call; signature in args; bodies[0] */
     JJ_N_FILTER_BLOCK, /* a: filters; bodies[0] */
     JJ_N_WITH,         /* v: target, value, target, value ...; bodies[0] */
     JJ_N_SCOPE,        /* generation: bodies[0] */
@@ -118,8 +118,8 @@ typedef struct jj_args {
     size_t n_key, cap_key;
     jj_node **kw;
     size_t n_kw, cap_kw;
-    jj_node *star, *star2; /* *a and **b */
-    int *name;             /* of a signature: numbers of its names */
+    jj_node *star, *star2;        /* *a and **b */
+    int *name;                    /* of a signature: numbers of its names */
     bool caller, varargs, kwargs; /* the body of the macro mentions these */
 } jj_args;
 

@@ -1,5 +1,5 @@
-/* jinja_eval.c: walks the tree of a template. Scopes are looked up by name from the innermost outwards, then come the variables that
- * were given and the global functions; jinja_resolve.c says which names a scope hides before it sets them. */
+/* jinja_eval.c: walks the tree of a template. Scopes are looked up by name from the innermost outwards, then come the variables
+ * that were given and the global functions; jinja_resolve.c says which names a scope hides before it sets them. */
 #include <string.h>
 
 #include "text/jinja_run.h"
@@ -149,8 +149,7 @@ static bool define_extras(jj *j, const jj_args *sig, jj_scope *s, const jj_call 
         }
     }
     if (taken && !sig->caller && !named_caller) return weft_jj_type_error(j, "the macro takes no keyword argument 'caller'");
-    if (sig->caller && !named_caller &&
-        !define(j, s, t->caller, taken ? caller : weft_jj_undefined_hint("No caller defined")))
+    if (sig->caller && !named_caller && !define(j, s, t->caller, taken ? caller : weft_jj_undefined_hint("No caller defined")))
         return false;
     if (sig->kwargs && !define(j, s, t->kwargs, rest)) return false;
     if (c->n > sig->n_key && !sig->varargs)
@@ -163,11 +162,10 @@ static bool define_extras(jj *j, const jj_args *sig, jj_scope *s, const jj_call 
     return define(j, s, t->varargs, rest);
 }
 
-static bool call_macro(jj *j, const jj_macro *m, const jj_call *c, jj_value caller, jj_value *out) {
-    const jj_args *sig = m->node->args;
-    jj_scope *s = open_scope(j, m->scope, &m->node->bodies[0]);
+/* Gives the scope of a macro its parameters: arguments, then defaults, which may refer to the parameters before them. */
+static bool define_parameters(jj *j, const jj_args *sig, jj_scope *s, const jj_call *c, jj_value caller) {
     bool *used = weft_jj_get(j, c->n_kw + 1, sizeof *used);
-    if (!s || !used) return false;
+    if (!used) return false;
     for (size_t i = 0; i < sig->n_key; i++) {
         jj_value v = {.kind = JJ_MISSING};
         if (i < c->n) {
@@ -184,7 +182,6 @@ static bool call_macro(jj *j, const jj_macro *m, const jj_call *c, jj_value call
         if (!define(j, s, sig->name[i], v)) return false;
     }
     if (!define_extras(j, sig, s, c, used, caller)) return false;
-    /* Defaults may refer to the parameters before them. */
     for (size_t i = 0, first = sig->n_key - sig->n_kw; i < sig->n_key; i++) {
         jj_value v;
         if (var_in(s, sig->name[i])->value.kind != JJ_MISSING) continue;
@@ -195,11 +192,17 @@ static bool call_macro(jj *j, const jj_macro *m, const jj_call *c, jj_value call
         }
         if (!define(j, s, sig->name[i], v)) return false;
     }
+    return true;
+}
+
+static bool call_macro(jj *j, const jj_macro *m, const jj_call *c, jj_value caller, jj_value *out) {
+    const jj_body *body = &m->node->bodies[0];
     jj_sb b = {.j = j};
-    if (!weft_jj_enter(j)) return false;
-    outcome o = run_body(j, &m->node->bodies[0], s, &b);
+    jj_scope *s = open_scope(j, m->scope, body);
+    if (!s || !weft_jj_enter(j)) return false;
+    bool ok = define_parameters(j, m->node->args, s, c, caller) && run_body(j, body, s, &b) != FAILED;
     weft_jj_leave(j);
-    return o != FAILED && weft_jj_sb_end(&b, false, out);
+    return ok && weft_jj_sb_end(&b, false, out);
 }
 
 bool weft_jj_call(jj *j, jj_value f, const jj_call *c, jj_value caller, jj_value *out) {
@@ -245,7 +248,8 @@ static bool eval_filter(jj *j, const jj_node *n, jj_scope *s, jj_value input, jj
     jj_value v = input;
     jj_call c;
     /* In a block the innermost filter has no value of its own: it takes the text. */
-    if (n->a && n->a->kind == JJ_N_FILTER ? !eval_filter(j, n->a, s, input, &v) : n->a && !weft_jj_eval(j, n->a, s, &v)) return false;
+    if (n->a && n->a->kind == JJ_N_FILTER ? !eval_filter(j, n->a, s, input, &v) : n->a && !weft_jj_eval(j, n->a, s, &v))
+        return false;
     if (!eval_args(j, n->args, s, &c)) return false;
     j->line = n->line;
     return n->number < 0 ? unknown(j, n) : weft_jj_call_filter(j, n->number, v, &c, out);
@@ -343,9 +347,7 @@ static bool eval_any(jj *j, const jj_node *n, jj_scope *s, jj_value *out) {
     case JJ_N_NEG:
     case JJ_N_POS: return weft_jj_negate(j, a, n->kind == JJ_N_NEG, out);
     case JJ_N_AND:
-    case JJ_N_OR:
-        *out = a;
-        return weft_jj_truth(a) == (n->kind == JJ_N_OR) || weft_jj_eval(j, n->b, s, out);
+    case JJ_N_OR: *out = a; return weft_jj_truth(a) == (n->kind == JJ_N_OR) || weft_jj_eval(j, n->b, s, out);
     default: break;
     }
     if (!weft_jj_eval(j, n->b, s, &b)) return false;
@@ -563,12 +565,8 @@ static outcome run_one(jj *j, const jj_node *n, jj_scope *s, jj_sb *b) {
         if (!weft_jj_eval(j, n->b, s, &v)) return FAILED;
         return run_for(j, n, s, v, 0, b);
     case JJ_N_SET: return weft_jj_eval(j, n->b, s, &v) && assign(j, n->a, s, v) ? DONE : FAILED;
-    case JJ_N_SET_BLOCK:
-        o = capture(j, n, n->b, s, &v);
-        return o == DONE && !assign(j, n->a, s, v) ? FAILED : o;
-    case JJ_N_FILTER_BLOCK:
-        o = capture(j, n, n->a, s, &v);
-        return o == DONE ? print(b, v) : o;
+    case JJ_N_SET_BLOCK: o = capture(j, n, n->b, s, &v); return o == DONE && !assign(j, n->a, s, v) ? FAILED : o;
+    case JJ_N_FILTER_BLOCK: o = capture(j, n, n->a, s, &v); return o == DONE ? print(b, v) : o;
     case JJ_N_MACRO: return define_macro(j, n, s, &v) && define(j, s, n->name, v) ? DONE : FAILED;
     case JJ_N_CALL_BLOCK: {
         jj_value caller;

@@ -201,7 +201,8 @@ static bool filter_wordcount(jj *j, const filter_call *f, jj_value *out) {
 static void add_url(jj_sb *b, const jj_str *s, bool slash) {
     for (size_t i = 0; i < s->n && !b->failed; i++) {
         unsigned char c = (unsigned char)s->p[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr("_.-~", c)) || (slash && c == '/');
+        bool plain =
+            (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr("_.-~", c)) || (slash && c == '/');
         if (plain)
             weft_jj_sb_add_part(b, s, i, i + 1);
         else if (c == ' ' && !slash)
@@ -433,7 +434,8 @@ static bool filter_dictsort(jj *j, const filter_call *f, jj_value *out) {
     if (f->arg[1].kind != JJ_MISSING) {
         const jj_str *name = f->arg[1].kind == JJ_STR ? f->arg[1].s : NULL;
         by = name && weft_jj_is(name, "value");
-        if (!by && !(name && weft_jj_is(name, "key"))) return weft_jj_type_error(j, "You can only sort by either \"key\" or \"value\"");
+        if (!by && !(name && weft_jj_is(name, "key")))
+            return weft_jj_type_error(j, "You can only sort by either \"key\" or \"value\"");
     }
     jj_value view = {.kind = JJ_VIEW, .aux = JJ_ITEMS};
     view.map = f->v.map;
@@ -451,7 +453,8 @@ static bool filter_groupby(jj *j, const filter_call *f, jj_value *out) {
     if (!weft_jj_list(j, list.list->n, &numbers) || !weft_jj_list(j, list.list->n, &keys) || !weft_jj_list(j, 0, out)) return false;
     for (size_t i = 0; i < list.list->n; i++) {
         jj_list none = {0};
-        if (!weft_jj_follow(j, list.list->v[i], path, f->arg[1], &key) || !key_of(j, key, &none, case_sensitive, &key)) return false;
+        if (!weft_jj_follow(j, list.list->v[i], path, f->arg[1], &key) || !key_of(j, key, &none, case_sensitive, &key))
+            return false;
         if (!weft_jj_push(j, keys.list, key) || !weft_jj_push(j, numbers.list, weft_jj_int((int64_t)i))) return false;
     }
     if (!weft_jj_sort(j, numbers.list, keys.list->v, false, &order)) return false;
@@ -537,7 +540,8 @@ static bool filter_batch(jj *j, const filter_call *f, jj_value *out) {
     if (!weft_jj_iterate(j, f->v, &it)) return false;
     while ((step = weft_jj_next(j, &it, &item)) == JJ_GOT) {
         if (row.kind == JJ_MISSING || (int64_t)row.list->n == size) {
-            if (row.kind == JJ_MISSING && size == 0 && (!weft_jj_list(j, 0, &row) || !weft_jj_push(j, list.list, row))) return false;
+            if (row.kind == JJ_MISSING && size == 0 && (!weft_jj_list(j, 0, &row) || !weft_jj_push(j, list.list, row)))
+                return false;
             if (!weft_jj_list(j, 0, &row) || !weft_jj_push(j, list.list, row)) return false;
         }
         if (!weft_jj_push(j, row.list, item)) return false;
@@ -625,7 +629,8 @@ static bool select_items(jj *j, const filter_call *f, bool negate, bool attribut
         if (name.kind != JJ_STR) return weft_jj_type_error(j, "the name of a test must be a string");
         g.name = name.s;
         g.number = weft_jj_test_number(name.s);
-        if (g.number < 0) return weft_jj_fail(j, WEFT_EFORMAT, "no test named '%.*s'", (int)(name.s->n < 80 ? name.s->n : 80), name.s->p);
+        if (g.number < 0)
+            return weft_jj_fail(j, WEFT_EFORMAT, "no test named '%.*s'", (int)(name.s->n < 80 ? name.s->n : 80), name.s->p);
         g.call.arg++;
         g.call.n--;
     }

@@ -79,7 +79,10 @@ static bool float_digits(jj *j, double f, const spec *s, digits *d) {
     } else if (type == 'f' || type == 'F' || percent) {
         weft_jj_add_format(&b, "%.*f", precision, f);
     } else {
-        weft_jj_add_format(&b, s->alternate ? (type == 'G' ? "%#.*G" : "%#.*g") : type == 'G' ? "%.*G" : "%.*g",
+        weft_jj_add_format(&b,
+                           s->alternate  ? (type == 'G' ? "%#.*G" : "%#.*g")
+                           : type == 'G' ? "%.*G"
+                                         : "%.*g",
                            precision ? precision : 1, f);
         if (type == 0 && !b.failed && !memchr(b.p, '.', b.n) && !memchr(b.p, 'e', b.n)) weft_jj_sb_addz(&b, ".0");
     }
@@ -157,8 +160,8 @@ typedef struct percent {
     const jj_str *format;
     size_t at;
     jj_value args;
-    size_t used;   /* of args, where it is a tuple or a single value */
-    bool by_key;   /* a %(name) was seen */
+    size_t used; /* of args, where it is a tuple or a single value */
+    bool by_key; /* a %(name) was seen */
 } percent;
 
 static bool next_arg(percent *p, jj_value *out) {
@@ -205,9 +208,7 @@ static bool add_percent_value(percent *p, jj_sb *b, const spec *s, jj_value v) {
         }
         return add_text(b, text, s);
     case 'r':
-    case 'a':
-        weft_jj_add_repr(&r, v);
-        return weft_jj_sb_end(&r, false, &v) && add_text(b, v.s, s);
+    case 'a': weft_jj_add_repr(&r, v); return weft_jj_sb_end(&r, false, &v) && add_text(b, v.s, s);
     case 'c': return add_code(b, v, s);
     case 'd':
     case 'i':
@@ -252,7 +253,8 @@ static bool conversion(percent *p, jj_sb *b) {
         const jj_str *key = weft_jj_part(p->j, p->format, from, p->at - 1);
         if (!key) return false;
         if (!(named = weft_jj_find(p->args.map, key)))
-            return weft_jj_fail(p->j, WEFT_EFORMAT, "the format's key '%.*s' is not there", (int)(key->n < 80 ? key->n : 80), key->p);
+            return weft_jj_fail(p->j, WEFT_EFORMAT, "the format's key '%.*s' is not there", (int)(key->n < 80 ? key->n : 80),
+                                key->p);
         p->by_key = true;
     }
     bool zero = false, left = false;
@@ -287,8 +289,7 @@ static bool conversion(percent *p, jj_sb *b) {
         weft_jj_sb_addz(b, "%");
         return !b->failed;
     }
-    if (!strchr("diouxXeEfFgGcrsa", s.type))
-        return weft_jj_fail(p->j, WEFT_EFORMAT, "unsupported format character '%c'", s.type);
+    if (!strchr("diouxXeEfFgGcrsa", s.type)) return weft_jj_fail(p->j, WEFT_EFORMAT, "unsupported format character '%c'", s.type);
     bool text = strchr("crsa", s.type) != NULL;
     s.align = left ? '<' : zero && !text ? '=' : '>';
     if (zero && !text && !left) {
@@ -355,7 +356,8 @@ static bool parse_spec(jj *j, const jj_str *s, spec *out) {
         }
     }
     bool ok = true;
-    for (; at < s->n && s->p[at] >= '0' && s->p[at] <= '9'; at++) ok &= (out->width = out->width * 10 + (s->p[at] - '0')) < INT32_MAX / 10;
+    for (; at < s->n && s->p[at] >= '0' && s->p[at] <= '9'; at++)
+        ok &= (out->width = out->width * 10 + (s->p[at] - '0')) < INT32_MAX / 10;
     if (HERE(',')) out->comma = at++ < s->n;
     if (HERE('_')) out->underscore = at++ < s->n;
     if (HERE('.')) {
@@ -394,8 +396,7 @@ static bool add_formatted(formatter *f, jj_sb *b, jj_value v, const jj_str *spec
             return weft_jj_fail(j, WEFT_EFORMAT, "'=' alignment not allowed in string format specifier");
         return add_text(b, v.s, &s);
     }
-    if (!weft_jj_is_number(v))
-        return weft_jj_type_error(j, "unsupported format string passed to %s.__format__", weft_jj_type(v));
+    if (!weft_jj_is_number(v)) return weft_jj_type_error(j, "unsupported format string passed to %s.__format__", weft_jj_type(v));
     digits d = {0};
     bool whole = v.kind != JJ_FLOAT;
     if (whole && s.type == 'c') return add_code(b, v, &s);

@@ -27,7 +27,8 @@ bool weft_jj_bind(jj *j, const jj_call *c, const char *params, size_t required, 
         out[i] = c->kw[k];
     }
     for (size_t i = 0; i < required; i++)
-        if (out[i].kind == JJ_MISSING) return weft_jj_type_error(j, "%s() misses its argument '%.*s'", c->what, (int)len[i], name[i]);
+        if (out[i].kind == JJ_MISSING)
+            return weft_jj_type_error(j, "%s() misses its argument '%.*s'", c->what, (int)len[i], name[i]);
     return true;
 }
 
@@ -301,7 +302,8 @@ static void iso_week(const struct tm *t, int *year, int *week) {
     *week = (t->tm_yday - monday + 10) / 7;
     int last = *week < 1 ? *year - 1 : *year;
     bool leap = last % 4 == 0 && (last % 100 != 0 || last % 400 == 0);
-    int first = *week < 1 ? (((monday - t->tm_yday) % 7 + 7) - (leap ? 366 : 365) % 7 + 7) % 7 : ((monday - t->tm_yday) % 7 + 7) % 7;
+    int first =
+        *week < 1 ? (((monday - t->tm_yday) % 7 + 7) - (leap ? 366 : 365) % 7 + 7) % 7 : ((monday - t->tm_yday) % 7 + 7) % 7;
     int weeks = first == 3 || (leap && first == 2) ? 53 : 52; /* first: days since Monday of 1 January */
     if (*week < 1) {
         *year = last;

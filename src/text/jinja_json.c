@@ -12,7 +12,7 @@ typedef struct writer {
     jj *j;
     jj_sb b;
     bool ascii, sort;
-    const jj_str *indent; /* of one level; NULL: all in one line */
+    const jj_str *indent;     /* of one level; NULL: all in one line */
     const jj_str *item, *key; /* what stands after a value, after a key */
     int level;
 } writer;

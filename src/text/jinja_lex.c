@@ -1,5 +1,5 @@
-/* jinja_lex.c: a template cut into tokens. jinja2 does it with regular expressions; what they match is written out here, the Unicode
- * whitespace of Python's \s included. */
+/* jinja_lex.c: a template cut into tokens. jinja2 does it with regular expressions; what they match is written out here, the
+ * Unicode whitespace of Python's \s included. */
 #include <string.h>
 
 #include <utf8proc.h>
@@ -111,7 +111,8 @@ static bool push_number(lexer *l, size_t end, bool whole) {
     }
     buf[n] = 0;
     jj_value v;
-    if (!(whole ? weft_jj_parse_int(l->j, buf, n, 0, &v) : weft_jj_parse_float(buf, n, &v))) return fail_at(l, "a number out of range");
+    if (!(whole ? weft_jj_parse_int(l->j, buf, n, 0, &v) : weft_jj_parse_float(buf, n, &v)))
+        return fail_at(l, "a number out of range");
     return push(l, JJ_T_NUMBER, v);
 }
 
@@ -215,11 +216,11 @@ static bool lex_operator(lexer *l, char *open, size_t *n_open, size_t cap_open) 
     static const struct {
         char text[3];
         jj_token_kind kind;
-    } op[] = {{"//", JJ_T_FLOORDIV}, {"**", JJ_T_POW},     {"==", JJ_T_EQ},      {"!=", JJ_T_NE},       {">=", JJ_T_GE},
-              {"<=", JJ_T_LE},       {"+", JJ_T_ADD},      {"-", JJ_T_SUB},      {"/", JJ_T_DIV},       {"*", JJ_T_MUL},
-              {"%", JJ_T_MOD},       {"~", JJ_T_TILDE},    {"[", JJ_T_LBRACKET}, {"]", JJ_T_RBRACKET},  {"(", JJ_T_LPAREN},
-              {")", JJ_T_RPAREN},    {"{", JJ_T_LBRACE},   {"}", JJ_T_RBRACE},   {">", JJ_T_GT},        {"<", JJ_T_LT},
-              {"=", JJ_T_ASSIGN},    {".", JJ_T_DOT},      {":", JJ_T_COLON},    {"|", JJ_T_PIPE},      {",", JJ_T_COMMA},
+    } op[] = {{"//", JJ_T_FLOORDIV}, {"**", JJ_T_POW},   {"==", JJ_T_EQ},      {"!=", JJ_T_NE},      {">=", JJ_T_GE},
+              {"<=", JJ_T_LE},       {"+", JJ_T_ADD},    {"-", JJ_T_SUB},      {"/", JJ_T_DIV},      {"*", JJ_T_MUL},
+              {"%", JJ_T_MOD},       {"~", JJ_T_TILDE},  {"[", JJ_T_LBRACKET}, {"]", JJ_T_RBRACKET}, {"(", JJ_T_LPAREN},
+              {")", JJ_T_RPAREN},    {"{", JJ_T_LBRACE}, {"}", JJ_T_RBRACE},   {">", JJ_T_GT},       {"<", JJ_T_LT},
+              {"=", JJ_T_ASSIGN},    {".", JJ_T_DOT},    {":", JJ_T_COLON},    {"|", JJ_T_PIPE},     {",", JJ_T_COMMA},
               {";", JJ_T_SEMICOLON}};
     size_t k = 0;
     while (k < sizeof op / sizeof *op && !here(l, l->at, op[k].text)) k++;

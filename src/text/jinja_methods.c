@@ -57,7 +57,8 @@ static bool search(jj *j, const method_call *m, bool last, size_t *byte) {
     size_t from = 0, to = 0;
     bool none;
     *byte = SIZE_MAX;
-    if (!weft_jj_str_arg(j, m->call, m->arg[0], &needle) || !byte_range(j, m, m->arg[1], m->arg[2], &from, &to, &none)) return false;
+    if (!weft_jj_str_arg(j, m->call, m->arg[0], &needle) || !byte_range(j, m, m->arg[1], m->arg[2], &from, &to, &none))
+        return false;
     return none || weft_jj_search(j, m->self.s, needle, from, to, last, byte);
 }
 
@@ -94,7 +95,8 @@ static bool str_count(jj *j, const method_call *m, jj_value *out) {
     size_t from = 0, to = 0, at;
     bool none;
     int64_t n = 0;
-    if (!weft_jj_str_arg(j, m->call, m->arg[0], &needle) || !byte_range(j, m, m->arg[1], m->arg[2], &from, &to, &none)) return false;
+    if (!weft_jj_str_arg(j, m->call, m->arg[0], &needle) || !byte_range(j, m, m->arg[1], m->arg[2], &from, &to, &none))
+        return false;
     if (!none && needle->n == 0) {
         n = (int64_t)weft_jj_count_chars(m->self.s->p + from, to - from) + 1;
     } else if (!none) {
@@ -227,7 +229,8 @@ static bool rsplit_space(jj *j, const jj_str *s, int64_t most, jj_list *l) {
 static bool split(jj *j, const method_call *m, bool last, jj_value *out) {
     const jj_str *s = m->self.s, *sep = NULL;
     int64_t most;
-    if (!weft_jj_int_arg(j, m->call, m->arg[1], -1, &most) || !weft_jj_list(j, 0, out) || !weft_jj_spend(j, s->n / 16)) return false;
+    if (!weft_jj_int_arg(j, m->call, m->arg[1], -1, &most) || !weft_jj_list(j, 0, out) || !weft_jj_spend(j, s->n / 16))
+        return false;
     if (is_absent(m->arg[0])) return last ? rsplit_space(j, s, most, out->list) : split_space(j, s, most, out->list);
     if (!weft_jj_str_arg(j, m->call, m->arg[0], &sep)) return false;
     if (sep->n == 0) return weft_jj_fail(j, WEFT_EFORMAT, "empty separator");
@@ -471,8 +474,9 @@ static bool in_class(int32_t cp, jj_class class) {
     case ASCII: return cp < 0x80;
     case PRINTABLE: break;
     }
-    return cp == ' ' || (c != UTF8PROC_CATEGORY_CN && c != UTF8PROC_CATEGORY_CC && c != UTF8PROC_CATEGORY_CF &&
-                         c != UTF8PROC_CATEGORY_CO && c != UTF8PROC_CATEGORY_ZL && c != UTF8PROC_CATEGORY_ZP && c != UTF8PROC_CATEGORY_ZS);
+    return cp == ' ' ||
+           (c != UTF8PROC_CATEGORY_CN && c != UTF8PROC_CATEGORY_CC && c != UTF8PROC_CATEGORY_CF && c != UTF8PROC_CATEGORY_CO &&
+            c != UTF8PROC_CATEGORY_ZL && c != UTF8PROC_CATEGORY_ZP && c != UTF8PROC_CATEGORY_ZS);
 }
 
 static bool all_in(jj *j, const method_call *m, jj_class class, jj_value *out) {

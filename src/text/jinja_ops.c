@@ -145,8 +145,7 @@ bool weft_jj_less(jj *j, jj_value a, jj_value b, const char *op, bool or_equal, 
             if (!weft_jj_equal(j, a.list->v[i], b.list->v[i], &equal)) return false;
             if (!equal) break;
         }
-        if (i == a.list->n || i == b.list->n)
-            return *less = a.list->n < b.list->n || (or_equal && a.list->n == b.list->n), true;
+        if (i == a.list->n || i == b.list->n) return *less = a.list->n < b.list->n || (or_equal && a.list->n == b.list->n), true;
         if (!weft_jj_enter(j)) return false;
         bool ok = weft_jj_less(j, a.list->v[i], b.list->v[i], op, or_equal, less);
         weft_jj_leave(j);

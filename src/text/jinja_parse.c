@@ -1,5 +1,5 @@
-/* jinja_parse.c: tokens to a tree, with the grammar of jinja2, its oddities included: filters bind tighter than every operator but a
- * sign in front, "~" tighter than "+", and "x is test y" takes y as the test's argument. */
+/* jinja_parse.c: tokens to a tree, with the grammar of jinja2, its oddities included: filters bind tighter than every operator but
+ * a sign in front, "~" tighter than "+", and "x is test y" takes y as the test's argument. */
 #include <string.h>
 
 #include "text/jinja_ast.h"
@@ -42,9 +42,41 @@ static bool skip(jj_parser *p, jj_token_kind kind) {
 }
 
 static const char *describe(const jj_token *t) {
-    static const char *const name[] = {"the end of the template", "text", "{{", "}}", "{%", "%}", "a name", "a string", "a number",
-                                       "+", "-", "*", "/", "//", "%", "**", "~", "[", "]", "(", ")", "{", "}", "==", "!=", ">",
-                                       ">=", "<", "<=", "=", ".", ":", "|", ",", ";"};
+    static const char *const name[] = {"the end of the template",
+                                       "text",
+                                       "{{",
+                                       "}}",
+                                       "{%",
+                                       "%}",
+                                       "a name",
+                                       "a string",
+                                       "a number",
+                                       "+",
+                                       "-",
+                                       "*",
+                                       "/",
+                                       "//",
+                                       "%",
+                                       "**",
+                                       "~",
+                                       "[",
+                                       "]",
+                                       "(",
+                                       ")",
+                                       "{",
+                                       "}",
+                                       "==",
+                                       "!=",
+                                       ">",
+                                       ">=",
+                                       "<",
+                                       "<=",
+                                       "=",
+                                       ".",
+                                       ":",
+                                       "|",
+                                       ",",
+                                       ";"};
     return name[t->kind];
 }
 
@@ -445,7 +477,8 @@ static jj_node *math(jj_parser *p, int level) {
     }
     while (n) {
         jj_token_kind k = now(p)->kind;
-        bool here = level == 0 ? k == JJ_T_ADD || k == JJ_T_SUB : k == JJ_T_MUL || k == JJ_T_DIV || k == JJ_T_FLOORDIV || k == JJ_T_MOD;
+        bool here =
+            level == 0 ? k == JJ_T_ADD || k == JJ_T_SUB : k == JJ_T_MUL || k == JJ_T_DIV || k == JJ_T_FLOORDIV || k == JJ_T_MOD;
         if (!here) break;
         next(p);
         n = with_ab(p, JJ_N_MATH, k, line, n, math(p, level + 1));
@@ -458,7 +491,8 @@ static int comparison(jj_parser *p) {
     static const struct {
         jj_token_kind token;
         jj_compare op;
-    } op[] = {{JJ_T_EQ, JJ_C_EQ}, {JJ_T_NE, JJ_C_NE}, {JJ_T_LT, JJ_C_LT}, {JJ_T_LE, JJ_C_LE}, {JJ_T_GT, JJ_C_GT}, {JJ_T_GE, JJ_C_GE}};
+    } op[] = {{JJ_T_EQ, JJ_C_EQ}, {JJ_T_NE, JJ_C_NE}, {JJ_T_LT, JJ_C_LT},
+              {JJ_T_LE, JJ_C_LE}, {JJ_T_GT, JJ_C_GT}, {JJ_T_GE, JJ_C_GE}};
     for (size_t i = 0; i < sizeof op / sizeof *op; i++)
         if (skip(p, op[i].token)) return op[i].op;
     if (skip_word(p, "in")) return JJ_C_IN;
@@ -770,7 +804,8 @@ static bool statement(jj_parser *p, jj_body *body) {
     static const char *const other[] = {"extends", "include", "import", "from", "block", "autoescape"};
     p->j->line = line;
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (is_word(t, other[i])) return weft_jj_fail(p->j, WEFT_ESUPPORT, "{%% %s %%} is not supported in chat templates", other[i]);
+        if (is_word(t, other[i]))
+            return weft_jj_fail(p->j, WEFT_ESUPPORT, "{%% %s %%} is not supported in chat templates", other[i]);
     return weft_jj_fail(p->j, WEFT_EFORMAT, "unexpected statement '%.*s'", (int)(t->value.s->n < 80 ? t->value.s->n : 80),
                         t->value.s->p);
 }

@@ -1,8 +1,8 @@
 /* jinja_resolve.c: what is known of names before a template runs.
  *
- * In jinja2 a scope that sets a name before it reads it owns the name from its start: reading it from inside (a loop, a macro called
- * early) gives undefined, even where a variable of that name was given. A name that is set under a condition, or read first, is
- * looked up outside until it is set. weft_jj_resolve() finds the names of the first sort, scope by scope. Every scope is looked
+ * In jinja2 a scope that sets a name before it reads it owns the name from its start: reading it from inside (a loop, a macro
+ * called early) gives undefined, even where a variable of that name was given. A name that is set under a condition, or read first,
+ * is looked up outside until it is set. weft_jj_resolve() finds the names of the first sort, scope by scope. Every scope is looked
  * through without the scopes inside it first, then those. */
 #include "text/jinja_ast.h"
 

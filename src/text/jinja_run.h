@@ -65,7 +65,12 @@ typedef struct jj_iter {
 
 /* What map, select and reject return: it reads its source when it is read. */
 typedef struct jj_gen {
-    enum { JJ_G_LIST, JJ_G_MAP, JJ_G_SELECT, JJ_G_TEST } kind; /* over source; filters applied; tested or truthy items; loop filter */
+    enum {
+        JJ_G_LIST,
+        JJ_G_MAP,
+        JJ_G_SELECT,
+        JJ_G_TEST
+    } kind; /* over source; filters applied; tested or truthy items; loop filter */
     jj_iter in;
     jj_list *attribute; /* looked up in each item first; NULL: none */
     jj_value fallback;  /* where the attribute is undefined; MISSING: none */
@@ -123,7 +128,7 @@ bool weft_jj_sort(jj *j, const jj_list *items, const jj_value *keys, bool revers
 
 /* ---- formatting ---------------------------------------------------------------------------------------------------------- */
 
-bool weft_jj_percent(jj *j, const jj_str *format, jj_value args, jj_value *out); /* format % args */
+bool weft_jj_percent(jj *j, const jj_str *format, jj_value args, jj_value *out);   /* format % args */
 bool weft_jj_format(jj *j, const jj_str *format, const jj_call *c, jj_value *out); /* format.format(...) */
 /* json.dumps(v, ensure_ascii=, indent=, separators=, sort_keys=). */
 bool weft_jj_tojson(jj *j, jj_value v, const jj_call *c, jj_value *out);

@@ -1,4 +1,5 @@
-/* jinja_text.c: see jinja_text.h. Case mappings are Unicode's full ones, as Python's: utf8proc has those that keep one character one. */
+/* jinja_text.c: see jinja_text.h. Case mappings are Unicode's full ones, as Python's: utf8proc has those that keep one character
+ * one. */
 #include "text/jinja_text.h"
 
 #include <float.h>
@@ -87,7 +88,8 @@ bool weft_jj_search(jj *j, const jj_str *s, const jj_str *needle, size_t from, s
 /* A character and what it becomes, where that is more than one. */
 static const char upper_long[] =
     "ßSS ŉʼN ǰJ̌ ΐΪ́ ΰΫ́ ևԵՒ ẖH̱ ẗT̈ ẘW̊ ẙY̊ ẚAʾ ὐΥ̓ ὒΥ̓̀ ὔΥ̓́ ὖΥ̓͂ ᾀἈΙ ᾁἉΙ ᾂἊΙ ᾃἋΙ ᾄἌΙ ᾅἍΙ ᾆἎΙ ᾇἏΙ ᾈἈΙ ᾉἉΙ ᾊἊΙ ᾋἋΙ ᾌἌΙ ᾍἍΙ ᾎἎΙ ᾏἏΙ "
-    "ᾐἨΙ ᾑἩΙ ᾒἪΙ ᾓἫΙ ᾔἬΙ ᾕἭΙ ᾖἮΙ ᾗἯΙ ᾘἨΙ ᾙἩΙ ᾚἪΙ ᾛἫΙ ᾜἬΙ ᾝἭΙ ᾞἮΙ ᾟἯΙ ᾠὨΙ ᾡὩΙ ᾢὪΙ ᾣὫΙ ᾤὬΙ ᾥὭΙ ᾦὮΙ ᾧὯΙ ᾨὨΙ ᾩὩΙ ᾪὪΙ ᾫὫΙ ᾬὬΙ ᾭὭΙ ᾮὮΙ ᾯὯΙ "
+    "ᾐἨΙ ᾑἩΙ ᾒἪΙ ᾓἫΙ ᾔἬΙ ᾕἭΙ ᾖἮΙ ᾗἯΙ ᾘἨΙ ᾙἩΙ ᾚἪΙ ᾛἫΙ ᾜἬΙ ᾝἭΙ ᾞἮΙ ᾟἯΙ ᾠὨΙ ᾡὩΙ ᾢὪΙ ᾣὫΙ ᾤὬΙ ᾥὭΙ ᾦὮΙ ᾧὯΙ ᾨὨΙ ᾩὩΙ ᾪὪΙ ᾫὫΙ ᾬὬΙ ᾭὭΙ ᾮὮΙ "
+    "ᾯὯΙ "
     "ᾲᾺΙ ᾳΑΙ ᾴΆΙ ᾶΑ͂ ᾷΑ͂Ι ᾼΑΙ ῂῊΙ ῃΗΙ ῄΉΙ ῆΗ͂ ῇΗ͂Ι ῌΗΙ ῒΪ̀ ΐΪ́ ῖΙ͂ ῗΪ͂ ῢΫ̀ ΰΫ́ ῤΡ̓ ῦΥ͂ ῧΫ͂ ῲῺΙ ῳΩΙ ῴΏΙ ῶΩ͂ ῷΩ͂Ι ῼΩΙ "
     "ﬀFF ﬁFI ﬂFL ﬃFFI ﬄFFL ﬅST ﬆST ﬓՄՆ ﬔՄԵ ﬕՄԻ ﬖՎՆ ﬗՄԽ ";
 static const char title_long[] = "ßSs ŉʼN ǰJ̌ ΐΪ́ ΰΫ́ ևԵւ ẖH̱ ẗT̈ ẘW̊ ẙY̊ ẚAʾ ὐΥ̓ ὒΥ̓̀ ὔΥ̓́ ὖΥ̓͂ ᾲᾺͅ ᾴΆͅ ᾶΑ͂ ᾷᾼ͂ ῂῊͅ ῄΉͅ ῆΗ͂ ῇῌ͂ ῒΪ̀ ΐΪ́ ῖΙ͂ ῗΪ͂ ῢΫ̀ "
@@ -284,7 +286,9 @@ bool weft_jj_parse_int(jj *j, const char *p, size_t n, int base, jj_value *out) 
     bool big = false;
     const char *digit = d;
     for (; *digit; digit++) {
-        int c = *digit >= '0' && *digit <= '9' ? *digit - '0' : (*digit | 32) >= 'a' && (*digit | 32) <= 'z' ? (*digit | 32) - 'a' + 10 : 99;
+        int c = *digit >= '0' && *digit <= '9'                 ? *digit - '0'
+                : (*digit | 32) >= 'a' && (*digit | 32) <= 'z' ? (*digit | 32) - 'a' + 10
+                                                               : 99;
         if (c >= base) return false;
         big |= v > (most - (uint64_t)c) / (uint64_t)base;
         v = v * (uint64_t)base + (uint64_t)c;
@@ -321,7 +325,8 @@ bool weft_jj_parse_float(const char *p, size_t n, jj_value *out) {
     if (!weft_parse_f64(d, 0, DBL_MAX, &f)) {
         /* Too large a number is infinity; anything else is none. */
         size_t mantissa = strspn(d, "0123456789."), digits = strspn(d, "0123456789");
-        if (!digits || (d[mantissa] | 32) != 'e' || strspn(d + mantissa + 1, "+0123456789") != strlen(d + mantissa + 1)) return false;
+        if (!digits || (d[mantissa] | 32) != 'e' || strspn(d + mantissa + 1, "+0123456789") != strlen(d + mantissa + 1))
+            return false;
         f = INFINITY;
     }
     *out = weft_jj_float(buf[0] == '-' ? -f : f);

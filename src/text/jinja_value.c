@@ -23,7 +23,7 @@ bool weft_jj_fail(jj *j, weft_status code, const char *fmt, ...) {
     if (n < 0) e.text[0] = 0;
     /* What raise_exception() says is the template's own text. */
     j->status = j->line > 0 && code != WEFT_EINVAL ? weft_fail(j->e, code, "line %d: %s", j->line, e.text)
-                                                  : weft_fail(j->e, code, "%s", e.text);
+                                                   : weft_fail(j->e, code, "%s", e.text);
     return false;
 }
 

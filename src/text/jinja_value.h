@@ -112,7 +112,9 @@ static inline bool weft_jj_spend(jj *j, uint64_t n) {
     return true;
 }
 bool weft_jj_enter(jj *j); /* one level of recursion more */
-static inline void weft_jj_leave(jj *j) { j->depth--; }
+static inline void weft_jj_leave(jj *j) {
+    j->depth--;
+}
 
 /* ---- strings ------------------------------------------------------------------------------------------------------------- */
 
@@ -153,7 +155,9 @@ typedef struct jj_sb {
 void weft_jj_sb_add(jj_sb *b, const char *p, size_t n, bool data);
 void weft_jj_sb_addz(jj_sb *b, const char *z);
 void weft_jj_sb_add_part(jj_sb *b, const jj_str *s, size_t from, size_t to);
-static inline void weft_jj_sb_add_str(jj_sb *b, const jj_str *s) { weft_jj_sb_add_part(b, s, 0, s->n); }
+static inline void weft_jj_sb_add_str(jj_sb *b, const jj_str *s) {
+    weft_jj_sb_add_part(b, s, 0, s->n);
+}
 /* s with &, <, >, ' and " escaped for HTML, unless it is safe already. */
 void weft_jj_sb_add_escaped(jj_sb *b, const jj_str *s);
 bool weft_jj_sb_end(jj_sb *b, bool safe, jj_value *out);
@@ -178,7 +182,9 @@ bool weft_jj_equal(jj *j, jj_value a, jj_value b, bool *equal);
 
 /* ---- small values -------------------------------------------------------------------------------------------------------- */
 
-static inline jj_value weft_jj_none(void) { return (jj_value){.kind = JJ_NONE}; }
+static inline jj_value weft_jj_none(void) {
+    return (jj_value){.kind = JJ_NONE};
+}
 static inline jj_value weft_jj_bool(bool b) {
     jj_value v = {.kind = JJ_BOOL};
     v.b = b;

@@ -1,5 +1,5 @@
-/* fuzz_jinja.c: a chat template from a stranger and, after a byte 0xff, its variables as JSON. Whatever it is, rendering ends within
- * its limits, gives the same twice, and the parts cover the text. */
+/* fuzz_jinja.c: a chat template from a stranger and, after a byte 0xff, its variables as JSON. Whatever it is, rendering ends
+ * within its limits, gives the same twice, and the parts cover the text. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,13 @@ static void require(bool ok) {
 }
 
 static const char usual[] =
-    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \" H\\u00e4 <|im_end|> \"},"
-    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1, 2.5]}}}]}],"
+    "{\"messages\": [{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": \" H\\u00e4 <|im_end|> "
+    "\"},"
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1, "
+    "2.5]}}}]}],"
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"object\"}}}],"
-    "\"s\": \"Hello World\", \"n\": 7, \"f\": -2.5, \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": \"two\"}, \"t\": true, \"big\": 12345678901234567890}";
+    "\"s\": \"Hello World\", \"n\": 7, \"f\": -2.5, \"l\": [3, 1, 2], \"d\": {\"b\": 1, \"a\": \"two\"}, \"t\": true, \"big\": "
+    "12345678901234567890}";
 
 static weft_jinja_vars *make_vars(const char *json, size_t n) {
     weft_jinja_vars *vars;
@@ -36,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     weft_jinja_vars *vars = split ? make_vars((const char *)split + 1, size - n - 1) : make_vars(usual, sizeof usual - 1);
     weft_jinja *t;
     weft_error e;
-    weft_jinja_options o = {.now = 1722006245, .work = 2000000, .iterations = 100000, .memory = (size_t)64 << 20, .output = 1 << 20};
+    weft_jinja_options o = {
+        .now = 1722006245, .work = 2000000, .iterations = 100000, .memory = (size_t)64 << 20, .output = 1 << 20};
     weft_status st = weft_jinja_compile(&t, (const char *)data, n, &e);
     require(st == WEFT_OK || st == WEFT_EFORMAT || st == WEFT_ESUPPORT);
     if (st == WEFT_OK) {

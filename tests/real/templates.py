@@ -101,7 +101,8 @@ def variables(r):
                 "documents": [{"title": "T", "text": "Text of it"}, {"doc_id": 2, "title": "U", "text": "More"}], "xml_tools": True, "thinking_budget": 512,
                 "model_identity": "I am.", "truncate_history_thinking": r.random() < 0.5, "is_training": False, "user_system_prompt": "Custom.", "functions": "[]", "datetime": "now"}
     for key, value in optional.items():
-        if r.random() < (0.35 if key in ("enable_thinking", "reasoning_effort") else 0.08):
+        likely = 0.35 if key in ("enable_thinking", "reasoning_effort", "functions", "datetime") else 0.08
+        if r.random() < likely:
             v[key] = value
     p = r.random()
     if p < 0.45:

@@ -1,5 +1,5 @@
-/* test_jinja.c: the template interpreter from outside: where text came from, errors, limits, memory. What templates print is compared
- * with Python in test_jinja_cases.c. */
+/* test_jinja.c: the template interpreter from outside: where text came from, errors, limits, memory. What templates print is
+ * compared with Python in test_jinja_cases.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -121,8 +121,8 @@ static void test_variables(void **state) {
     check(v, "{{ l }}", "[{'role': 'tool', 'content': '[hi\xEF\xBF\xBD]'}, None, True, -3, 0.5]");
 
     struct json_object *json = NULL;
-    static const char text[] =
-        "{\"a\": [1, -2.50, 18446744073709551615, true, null, \"\\u4e16\\u0000\"], \"b\": {\"c\": 1e400, \"d\": -9223372036854775808}}";
+    static const char text[] = "{\"a\": [1, -2.50, 18446744073709551615, true, null, \"\\u4e16\\u0000\"], \"b\": {\"c\": 1e400, "
+                               "\"d\": -9223372036854775808}}";
     assert_int_equal(weft_json_parse(&json, text, strlen(text), NULL), WEFT_OK);
     weft_jinja_set(v, "j", weft_jinja_json(v, json, true));
     weft_jinja_set(v, "typed", weft_jinja_json(v, json, false));
@@ -248,8 +248,7 @@ static void test_render_errors(void **state) {
         {"{{ {[]: 1} }}", "unhashable type: 'list'"},
         {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "the macro takes not more than 1 argument(s)"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_error(v, NULL, cases[i].source, WEFT_EFORMAT, cases[i].message);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_error(v, NULL, cases[i].source, WEFT_EFORMAT, cases[i].message);
     weft_error e;
     weft_str text = {0};
     assert_int_equal(render("\n{{ raise_exception('No ' ~ s) }}", v, NULL, &text, &e), WEFT_EINVAL);
@@ -268,7 +267,8 @@ static void test_limits(void **state) {
         "{{ [1] * 9000000000000000000 }}",
         "{% set n = namespace(x='x' * 1000) %}{% for i in range(1000) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
         "{% set n = namespace(x=[1]) %}{% for i in range(100) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
-        "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(100) %}{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% endfor %}"
+        "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(100) %}{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% "
+        "endfor %}"
         "{{ n.x == n.y }}",
         "{% set n = namespace(x=[1]) %}{% for i in range(100000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
         "{% set n = namespace(x=[1]) %}{% for i in range(100000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x | tojson }}",
@@ -384,9 +384,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_marks),         cmocka_unit_test(test_variables),    cmocka_unit_test(test_control_bytes),
-        cmocka_unit_test(test_mentions),      cmocka_unit_test(test_clock),        cmocka_unit_test(test_syntax_errors),
-        cmocka_unit_test(test_render_errors), cmocka_unit_test(test_limits),       cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_marks),         cmocka_unit_test(test_variables), cmocka_unit_test(test_control_bytes),
+        cmocka_unit_test(test_mentions),      cmocka_unit_test(test_clock),     cmocka_unit_test(test_syntax_errors),
+        cmocka_unit_test(test_render_errors), cmocka_unit_test(test_limits),    cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* test_jinja_cases.c [FILE...]: templates against what Python's jinja2 made of them; tests/data/jinja/features.json where no file is
- * named. A file: {"now": SECONDS, "template": TEXT, "vars": {..}, "cases": [{"template": .., "vars": {..}, "out": TEXT}, ..]}; a case
- * without a template or vars of its own has those of the file. Instead of "out" there is "raises", what raise_exception() was given,
- * or "error", what Python said of a template that failed: it must fail here, too, in whatever words. */
+/* test_jinja_cases.c [FILE...]: templates against what Python's jinja2 made of them; tests/data/jinja/features.json where no file
+ * is named. A file: {"now": SECONDS, "template": TEXT, "vars": {..}, "cases": [{"template": .., "vars": {..}, "out": TEXT}, ..]}; a
+ * case without a template or vars of its own has those of the file. Instead of "out" there is "raises", what raise_exception() was
+ * given, or "error", what Python said of a template that failed: it must fail here, too, in whatever words. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
