@@ -71,7 +71,7 @@ weft_status weft_jinja_render(const weft_jinja *t, const weft_jinja_vars *vars, 
     weft_jinja_options o = options ? *options : (weft_jinja_options){0};
     *out = (weft_jinja_output){0};
     if (vars && vars->j.status != WEFT_OK) return weft_fail_oom(e, "a template's variables");
-    jj j = {.memory = o.memory ? o.memory : (size_t)1 << 30,
+    jj j = {.memory = o.memory ? o.memory : (size_t)512 << 20,
             .work = o.work ? o.work : 200 * 1000 * 1000,
             .iterations = o.iterations ? o.iterations : 10 * 1000 * 1000,
             .output = o.output ? o.output : (size_t)64 << 20,

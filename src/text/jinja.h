@@ -80,7 +80,7 @@ typedef struct weft_jinja_options {
     int64_t now;           /* strftime_now(): seconds since 1970 by the local clock; 0: the time it is */
     uint64_t work;         /* steps and 16-byte pieces of text handled; 0: 200 million, which takes seconds */
     uint64_t iterations;   /* of all loops together; 0: 10 million */
-    size_t memory, output; /* bytes; 0: 1 GiB and 64 MiB */
+    size_t memory, output; /* bytes; 0: 512 and 64 MiB */
 } weft_jinja_options;
 
 typedef struct weft_jinja_output {

@@ -128,7 +128,7 @@ struct jj_node {
     int line;
     int name;
     int depth;  /* levels of expressions below */
-    int number; /* FILTER, TEST: which, -1 unknown. ATTR: the method of a string (low byte), list and dict of that name */
+    int number; /* FILTER, TEST: which, -1 for one that does not exist */
     jj_node *a, *b;
     jj_node **v;
     size_t n;

@@ -23,12 +23,16 @@ static jj_var *var_in(jj_scope *s, int name) {
     return NULL;
 }
 
-static bool define(jj *j, jj_scope *s, int name, jj_value v) {
-    jj_var *known = var_in(s, name);
-    if (known) return known->value = v, true;
+static bool add_var(jj *j, jj_scope *s, int name, jj_value v) {
     if (!weft_jj_room(j, (void **)&s->v, &s->cap, s->n + 1, sizeof *s->v)) return false;
     s->v[s->n++] = (jj_var){name, v};
     return true;
+}
+
+static bool define(jj *j, jj_scope *s, int name, jj_value v) {
+    jj_var *known = var_in(s, name);
+    if (!weft_jj_spend(j, s->n / 16)) return false;
+    return known ? (known->value = v, true) : add_var(j, s, name, v);
 }
 
 static jj_value global(jj *j, int name) {
@@ -49,13 +53,16 @@ static jj_value global(jj *j, int name) {
     return *v;
 }
 
-static jj_value lookup(jj *j, jj_scope *s, int name) {
+static bool lookup(jj *j, jj_scope *s, int name, jj_value *out) {
     for (; s; s = s->parent) {
         const jj_var *v = var_in(s, name);
+        if (!weft_jj_spend(j, s->n / 16)) return false;
         if (!v) continue;
-        return v->value.kind == JJ_MISSING ? weft_jj_undefined(JJ_NO_NAME, j->t->names[name]) : v->value;
+        *out = v->value.kind == JJ_MISSING ? weft_jj_undefined(JJ_NO_NAME, j->t->names[name]) : v->value;
+        return true;
     }
-    return global(j, name);
+    *out = global(j, name);
+    return true;
 }
 
 static jj_scope *open_scope(jj *j, jj_scope *parent, const jj_body *body) {
@@ -63,14 +70,15 @@ static jj_scope *open_scope(jj *j, jj_scope *parent, const jj_body *body) {
     if (!s) return NULL;
     s->parent = parent;
     for (size_t i = 0; i < body->n_missing; i++)
-        if (!define(j, s, body->missing[i], (jj_value){.kind = JJ_MISSING})) return NULL;
+        if (!add_var(j, s, body->missing[i], (jj_value){.kind = JJ_MISSING})) return NULL;
     return s;
 }
 
 static bool assign(jj *j, const jj_node *target, jj_scope *s, jj_value v) {
     if (target->kind == JJ_N_NAME) return define(j, s, target->name, v);
     if (target->kind == JJ_N_NSREF) {
-        jj_value ns = lookup(j, s, target->name);
+        jj_value ns;
+        if (!lookup(j, s, target->name, &ns)) return false;
         if (ns.kind != JJ_NAMESPACE) return weft_jj_fail(j, WEFT_EFORMAT, "cannot assign attribute on non-namespace object");
         return weft_jj_put(j, ns.map, weft_jj_of_str(target->s), v);
     }
@@ -165,7 +173,7 @@ static bool define_extras(jj *j, const jj_args *sig, jj_scope *s, const jj_call 
 /* Gives the scope of a macro its parameters: arguments, then defaults, which may refer to the parameters before them. */
 static bool define_parameters(jj *j, const jj_args *sig, jj_scope *s, const jj_call *c, jj_value caller) {
     bool *used = weft_jj_get(j, c->n_kw + 1, sizeof *used);
-    if (!used) return false;
+    if (!used || !weft_jj_spend(j, c->n_kw * sig->n_key)) return false;
     for (size_t i = 0; i < sig->n_key; i++) {
         jj_value v = {.kind = JJ_MISSING};
         if (i < c->n) {
@@ -322,7 +330,7 @@ static bool eval_any(jj *j, const jj_node *n, jj_scope *s, jj_value *out) {
     jj_value a, b;
     switch ((jj_node_kind)n->kind) {
     case JJ_N_CONST: *out = n->value; return true;
-    case JJ_N_NAME: *out = lookup(j, s, n->name); return true;
+    case JJ_N_NAME: return lookup(j, s, n->name, out);
     case JJ_N_LIST:
     case JJ_N_TUPLE:
     case JJ_N_DICT: return eval_items(j, n, s, out);

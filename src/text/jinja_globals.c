@@ -425,8 +425,9 @@ bool weft_jj_strftime(jj *j, const jj_str *format, jj_value *out) {
         time_t clock = time(NULL);
         if (!localtime_r(&clock, &t)) return weft_jj_fail(j, WEFT_EFORMAT, "the time is not known");
     }
-    const char *z = weft_arena_str(&j->arena, format->p, format->n);
-    if (!z) return weft_jj_get(j, SIZE_MAX, 1) != NULL;
+    char *z = weft_jj_get(j, format->n + 1, 1);
+    if (!z) return false;
+    memcpy(z, format->p, format->n);
     add_time(&b, z, &t);
     return weft_jj_sb_end(&b, false, out);
 }

@@ -4,7 +4,7 @@
 
 #include "text/jinja_ast.h"
 
-enum { NESTING = 150, EXPRESSION_DEPTH = 400 };
+enum { NESTING = 150, EXPRESSION_DEPTH = 400, PARAMETERS = 250 };
 
 static jj_node *expression(jj_parser *p);
 static jj_node *unary(jj_parser *p, bool with_filter);
@@ -647,6 +647,10 @@ static jj_args *signature(jj_parser *p) {
     if (!a || !expect(p, JJ_T_LPAREN)) return NULL;
     while (now(p)->kind != JJ_T_RPAREN) {
         if (a->n_key && !expect(p, JJ_T_COMMA)) return NULL;
+        if (a->n_key == PARAMETERS) {
+            fail_here(p, WEFT_ESUPPORT, "a macro with too many parameters");
+            return NULL;
+        }
         if (!weft_jj_room(p->j, (void **)&a->key, &a->cap_key, a->n_key + 1, sizeof *a->key) ||
             !weft_jj_room(p->j, (void **)&a->name, &cap_name, a->n_key + 1, sizeof *a->name) ||
             !plain_name(p, &a->key[a->n_key], &a->name[a->n_key]))

@@ -115,7 +115,7 @@ bool weft_jj_contains(jj *j, jj_value container, jj_value item, bool *found);
 bool weft_jj_compare(jj *j, jj_compare op, jj_value a, jj_value b, bool *result);
 bool weft_jj_math(jj *j, jj_token_kind op, jj_value a, jj_value b, jj_value *out);
 bool weft_jj_negate(jj *j, jj_value a, bool minus, jj_value *out);
-/* environment.getitem, environment.getattr: undefined for what is not there. methods: as weft_jj_method_number() packs them. */
+/* environment.getitem, environment.getattr of jinja2: undefined for what is not there. */
 bool weft_jj_item(jj *j, jj_value of, jj_value key, jj_value *out);
 bool weft_jj_attr(jj *j, jj_value of, const jj_str *name, jj_value *out);
 bool weft_jj_slice(jj *j, jj_value of, jj_value from, jj_value to, jj_value step, jj_value *out);

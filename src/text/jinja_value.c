@@ -118,9 +118,11 @@ bool weft_jj_text(jj *j, const char *z, jj_value *out) {
     return s != NULL;
 }
 
+/* Seeded with where the program lies in memory, which differs from process to process: keys that collide cannot be prepared. */
 uint64_t weft_jj_hash(const jj_str *s) {
+    static const char anchor = 0;
     if (s->hash) return s->hash;
-    uint64_t h = weft_hash(s->p, s->n, 0);
+    uint64_t h = weft_hash(s->p, s->n, (uint64_t)(uintptr_t)&anchor);
     return h ? h : 1;
 }
 
@@ -297,38 +299,40 @@ bool weft_jj_map(jj *j, jj_value *out) {
     return true;
 }
 
-/* Equal keys have equal hashes: 1, 1.0 and True are one key. 0 for what has none. */
-static uint64_t hash_of(jj_value v) {
-    uint64_t h;
-    switch (v.kind) {
+/* Equal keys have equal hashes: 1, 1.0 and True are one key. Fails for what cannot be a key. */
+static bool hash_of(jj *j, jj_value v, uint64_t *out) {
+    uint64_t h = 0;
+    switch ((jj_kind)v.kind) {
     case JJ_STR:
-    case JJ_BIG: return weft_jj_hash(v.s);
+    case JJ_BIG: h = weft_jj_hash(v.s); break;
     case JJ_BOOL:
     case JJ_INT:
         v.i = v.kind == JJ_BOOL ? v.b : v.i;
         h = weft_hash(&v.i, sizeof v.i, 1);
         break;
     case JJ_FLOAT:
-        if (v.f >= -0x1p63 && v.f < 0x1p63 && v.f == trunc(v.f)) return hash_of(weft_jj_int((int64_t)v.f));
+        if (v.f >= -0x1p63 && v.f < 0x1p63 && v.f == trunc(v.f)) return hash_of(j, weft_jj_int((int64_t)v.f), out);
         h = weft_hash(&v.f, sizeof v.f, 2);
         break;
     case JJ_TUPLE:
-        h = 3;
+        if (!weft_jj_spend(j, 1) || !weft_jj_enter(j)) return false;
         for (size_t i = 0; i < v.list->n; i++) {
-            uint64_t item = hash_of(v.list->v[i]);
-            if (!item) return 0;
+            uint64_t item;
+            if (!hash_of(j, v.list->v[i], &item)) return false;
             h = weft_hash(&item, sizeof item, h);
         }
+        weft_jj_leave(j);
         break;
     case JJ_LIST:
     case JJ_MAP:
-    case JJ_VIEW: return 0;
+    case JJ_VIEW: return weft_jj_type_error(j, "unhashable type: '%s'", weft_jj_type(v));
     case JJ_NONE:
-    case JJ_UNDEFINED: return 4 + v.kind;
-    case JJ_FUNC: return 32 + (uint64_t)v.i;
+    case JJ_UNDEFINED: h = 4 + v.kind; break;
+    case JJ_FUNC: h = 32 + (uint64_t)v.i; break;
     default: h = weft_hash(&v.p, sizeof v.p, 5); break;
     }
-    return h ? h : 1;
+    *out = h;
+    return true;
 }
 
 enum { SMALL = 8 }; /* entries that are searched one by one */
@@ -372,15 +376,10 @@ static bool find_entry(jj *j, const jj_map *m, jj_value key, uint64_t hash, jj_e
     return true;
 }
 
-static bool hash_key(jj *j, jj_value key, uint64_t *hash) {
-    *hash = hash_of(key);
-    return *hash || weft_jj_type_error(j, "unhashable type: '%s'", weft_jj_type(key));
-}
-
 bool weft_jj_lookup(jj *j, const jj_map *m, jj_value key, jj_value **found) {
     uint64_t hash;
     jj_entry *e;
-    if (!hash_key(j, key, &hash) || !find_entry(j, m, key, hash, &e)) return false;
+    if (!hash_of(j, key, &hash) || !find_entry(j, m, key, hash, &e)) return false;
     *found = e ? &e->value : NULL;
     return true;
 }
@@ -388,7 +387,7 @@ bool weft_jj_lookup(jj *j, const jj_map *m, jj_value key, jj_value **found) {
 bool weft_jj_put(jj *j, jj_map *m, jj_value key, jj_value value) {
     uint64_t hash;
     jj_entry *e;
-    if (!hash_key(j, key, &hash) || !find_entry(j, m, key, hash, &e)) return false;
+    if (!hash_of(j, key, &hash) || !find_entry(j, m, key, hash, &e)) return false;
     if (e) return e->value = value, true;
     if (m->n >= UINT32_MAX / 4) return weft_jj_fail(j, WEFT_ESUPPORT, "a dict with too many keys");
     if (!weft_jj_room(j, (void **)&m->v, &m->cap, m->n + 1, sizeof *m->v)) return false;
