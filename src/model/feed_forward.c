@@ -33,7 +33,7 @@ void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *pa
 static void run_dense(const weft_feed_forward *f, weft_dev *dev, const weft_scratch *s, weft_buf *y) {
     weft_buf *gate = f->own_gate ? f->own_gate : s->mlp_gate, *up = f->own_up ? f->own_up : s->mlp_up;
     weft_linear(dev, (weft_buf *[]){gate, up}, (const weft_mat *[]){f->gate, f->up}, 2, s->h);
-    weft_glu(dev, gate, gate, up);
+    weft_activate(dev, gate, gate, up, WEFT_SILU);
     weft_linear(dev, (weft_buf *[]){y}, (const weft_mat *[]){f->down}, 1, gate);
 }
 
@@ -43,8 +43,8 @@ void weft_feed_forward_run(const weft_feed_forward *f, weft_dev *dev, const weft
         return;
     }
     weft_linear(dev, (weft_buf *[]){s->router}, (const weft_mat *[]){f->router}, 1, s->h);
-    weft_route(dev, s->expert_ids, s->expert_weights, s->router, f->renormalise);
-    weft_experts(dev, s->delta, s->h, s->expert_ids, s->expert_weights, f->experts_gate_up, f->experts_down);
+    weft_route(dev, s->expert_ids, s->expert_weights, s->router, &(weft_router){.groups = 1, .top_groups = 1, .renormalise = f->renormalise, .scale = 1});
+    weft_experts(dev, s->delta, s->h, s->expert_ids, s->expert_weights, f->experts_gate_up, f->experts_down, WEFT_SILU);
     if (!f->gate) return;
     weft_linear(dev, (weft_buf *[]){s->shared_gate}, (const weft_mat *[]){f->shared_gate}, 1, s->h);
     run_dense(f, dev, s, s->shared);

@@ -54,7 +54,7 @@ static void layer_run(const weft_model *m, const layer *l, weft_buf *y, const we
 }
 
 static void trunk(weft_model *m) {
-    weft_embed(m->dev, m->s.x, m->embed);
+    weft_embed(m->dev, m->s.x, m->embed, 1);
     weft_norm(m->dev, m->s.h, m->s.x, m->layers[0].norm, m->eps);
     for (int i = 0; i < m->n_layers; i++) {
         bool last = i + 1 == m->n_layers;
@@ -65,7 +65,7 @@ static void trunk(weft_model *m) {
 /* fc [norm(embedding of the token) ; norm(hidden row before it)] into the layer's input. */
 static void mtp_input(weft_model *m, const weft_buf *hidden) {
     mtp_head *h = &m->mtp;
-    weft_embed(m->dev, m->s.delta, m->embed);
+    weft_embed(m->dev, m->s.delta, m->embed, 1);
     weft_norm(m->dev, h->embedding, m->s.delta, h->embedding_norm, m->eps);
     weft_norm(m->dev, h->hidden, hidden, h->hidden_norm, m->eps);
     weft_concat(m->dev, h->pair, h->embedding, h->hidden);
@@ -92,14 +92,14 @@ void weft_model_draft(weft_model *m, bool chained) {
 
 void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n) {
     if (head == WEFT_HEAD_MTP)
-        weft_logits(m->dev, m->logits, m->mtp.head, m->mtp.out, rows, n);
+        weft_logits(m->dev, m->logits, &(weft_output){.w = m->mtp.head}, m->mtp.out, rows, n);
     else
-        weft_logits(m->dev, m->logits, m->head, m->hidden, rows, n);
+        weft_logits(m->dev, m->logits, &(weft_output){.w = m->head}, m->hidden, rows, n);
 }
 
 void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed) {
     bool mtp = head == WEFT_HEAD_MTP;
-    weft_pick_tokens(m->dev, mtp ? m->mtp.head : m->head, mtp ? m->mtp.out : m->hidden, rows, n, rules, allowed);
+    weft_pick_tokens(m->dev, &(weft_output){.w = mtp ? m->mtp.head : m->head}, mtp ? m->mtp.out : m->hidden, rows, n, rules, allowed);
 }
 
 const weft_buf *weft_model_logits_buf(const weft_model *m) {

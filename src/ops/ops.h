@@ -4,7 +4,8 @@
  *   weft_dev   a device: its threads, its memory, its current step;
  *   weft_buf   activations [rows, cols], float32;
  *   weft_mat   a weight [experts, n, k], packed as the backend likes it;
- *   weft_coef  a small float32 vector: norm gains, biases, decays.
+ *   weft_coef  a small float32 vector: norm gains, biases, decays;
+ *   weft_table rows that stay on disk: an embedding too large to hold for what one token needs of it.
  *
  * Order of calls. Open the device; register KV layers, recurrent layers, carries and buffers; make weights; weft_dev_plan() once
  * (it sizes and allocates everything: nothing is allocated after it). Then steps: weft_begin(), operators, weft_end(). Errors
@@ -26,6 +27,7 @@
 #define WEFT_OPS_H
 
 #include "base/error.h"
+#include "format/activation.h"
 #include "format/dtype.h"
 #include "ops/sample.h"
 
@@ -35,6 +37,7 @@ typedef struct weft_dev weft_dev;
 typedef struct weft_buf weft_buf;
 typedef struct weft_mat weft_mat;
 typedef struct weft_coef weft_coef;
+typedef struct weft_table weft_table;
 
 /* ---- the device ---------------------------------------------------------------------------------------------------------- */
 
@@ -96,12 +99,14 @@ int weft_gdn_layer(weft_dev *dev, const weft_gdn_shape *shape);
 /* A carry: one row [cols] in every slot, the last certain row of what weft_shift() is given. */
 int weft_carry(weft_dev *dev, int cols);
 
-/* A mixture of experts will run: sizes the scratch of weft_experts(). inner: columns of one expert's gate. */
+/* A mixture of experts will run: sizes the scratch of weft_experts(). inner: columns of one expert's gate; cols: of x and y. */
 void weft_moe_layer(weft_dev *dev, int experts, int top_k, int inner, int cols);
 
 /* Activations for up to `rows` rows (0: the plan's max_rows). Buffers of the same phase live together; buffers of different phases
  * share memory, so a phase's contents are gone when another phase is used. Phase NULL lives always. NULL when memory is short. */
 weft_buf *weft_buf_make(weft_dev *dev, const char *phase, int rows, int cols);
+/* Columns [first, first + cols) of a buffer, first a multiple of 16; a view is only read. */
+const weft_buf *weft_buf_view(weft_dev *dev, const weft_buf *b, int first, int cols);
 
 typedef struct weft_mat_desc {
     weft_dtype dtype;      /* of plain values; of scales and biases where bits > 0 */
@@ -116,6 +121,16 @@ typedef struct weft_mat_desc {
 weft_status weft_mat_make(weft_dev *dev, const weft_mat_desc *desc, weft_mat **mat, weft_error *e);
 /* n float32 values, copied. */
 weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coef, weft_error *e);
+
+typedef struct weft_table_desc {
+    int64_t n, k;
+    const char *name; /* for messages */
+    /* Row `row` in float32, k columns; must refuse NaN and infinity. Called in steps, from several threads at a time: ctx and name
+     * live as long as the device. */
+    weft_status (*read)(void *ctx, int64_t row, float *dst, weft_error *e);
+    void *ctx;
+} weft_table_desc;
+weft_status weft_table_make(weft_dev *dev, const weft_table_desc *desc, weft_table **table, weft_error *e);
 
 /* ---- a step -------------------------------------------------------------------------------------------------------------- */
 
@@ -148,8 +163,10 @@ weft_status weft_end(weft_dev *dev, weft_error *e);
 
 /* ---- operators: y is written, rows are those of the step ----------------------------------------------------------------- */
 
-/* y[r] = table[tokens[r]]. */
-void weft_embed(weft_dev *dev, weft_buf *y, const weft_mat *table);
+/* y[r] = scale * table[tokens[r]]. */
+void weft_embed(weft_dev *dev, weft_buf *y, const weft_mat *table, float scale);
+/* The same from a table on disk, whose rows are read now. */
+void weft_lookup(weft_dev *dev, weft_buf *y, const weft_table *table, float scale);
 
 /* RMS norm over groups of gain's length: y = gain * x / sqrt(mean(x^2) + eps). */
 void weft_norm(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_coef *gain, float eps);
@@ -160,12 +177,16 @@ void weft_norm_gated(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_b
 
 /* y[i] = W[i] x, for n weights of the same k. */
 void weft_linear(weft_dev *dev, weft_buf *const *y, const weft_mat *const *w, int n, const weft_buf *x);
-/* y = silu(gate) * up. y may be gate or up. */
-void weft_glu(weft_dev *dev, weft_buf *y, const weft_buf *gate, const weft_buf *up);
+/* y = act(gate) * up, without `up` (NULL) act(gate). y may be gate or up. */
+void weft_activate(weft_dev *dev, weft_buf *y, const weft_buf *gate, const weft_buf *up, weft_activation act);
 /* y *= sigmoid(gate); gate has y's columns, or one column for the whole row. */
 void weft_gate(weft_dev *dev, weft_buf *y, const weft_buf *gate);
 /* y += x. */
 void weft_add(weft_dev *dev, weft_buf *y, const weft_buf *x);
+/* y += bias, row by row. */
+void weft_bias(weft_dev *dev, weft_buf *y, const weft_coef *bias);
+/* y *= scale. */
+void weft_scale(weft_dev *dev, weft_buf *y, float scale);
 /* y = [a ; b]. */
 void weft_concat(weft_dev *dev, weft_buf *y, const weft_buf *a, const weft_buf *b);
 
@@ -200,16 +221,33 @@ typedef struct weft_gdn {
  * dt_bias)), b = sigmoid(beta). alpha, beta: [rows, n_v_heads]; y: [rows, n_v_heads * v_dim]. */
 void weft_gdn_run(weft_dev *dev, weft_buf *y, const weft_buf *qkv, const weft_buf *alpha, const weft_buf *beta, const weft_gdn *g);
 
-/* Softmax over the router's logits [rows, experts], the top_k largest (ties: lowest id) with their weights, renormalised to sum 1
- * where asked. ids hold whole numbers as floats. */
-void weft_route(weft_dev *dev, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise);
-/* A row whose router gave NaN becomes NaN, and no other row. y = sum over slots, ascending, of weight * down_e(silu(gate_e x) *
- * up_e x). gate_up: [experts, 2 inner, cols], gate rows first. An expert's weights are read once for all rows that chose it. */
+/* How a mixture chooses: scores are the softmax of the logits, or their sigmoids. */
+typedef struct weft_router {
+    bool sigmoid;
+    const weft_coef *bias;  /* [experts], added to the scores for the choice alone; NULL: none */
+    int groups, top_groups; /* of experts that follow one another: only the top_groups groups whose two best scores have the largest
+                               sums take part; 1, 1: all */
+    bool renormalise;       /* the weights of the chosen are divided by their sum */
+    float scale;            /* and multiplied by this, */
+    const weft_coef *expert_scale; /* and by the expert's own: [experts]; NULL: none */
+} weft_router;
+/* The top_k experts of the router's logits [rows, experts] (ties: lowest id), largest first, and their weights. ids hold whole
+ * numbers as floats. */
+void weft_route(weft_dev *dev, weft_buf *ids, weft_buf *weights, const weft_buf *logits, const weft_router *router);
+/* A row whose router gave NaN becomes NaN, and no other row. y = sum over slots, ascending, of weight * down_e(act(gate_e x) *
+ * up_e x). gate_up: [experts, 2 inner, cols], gate rows first; of WEFT_RELU2, which has no gate, [experts, inner, cols]. An
+ * expert's weights are read once for all rows that chose it. */
 void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights,
-                  const weft_mat *gate_up, const weft_mat *down);
+                  const weft_mat *gate_up, const weft_mat *down, weft_activation act);
 
-/* y[i] = head x[rows[i]], i < n: logits only for the rows somebody reads. */
-void weft_logits(weft_dev *dev, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n);
+/* An output head. Logits are W x, and then cap * tanh(logit / cap) unless cap is 0. */
+typedef struct weft_output {
+    const weft_mat *w; /* [vocab, cols] */
+    float cap;
+} weft_output;
+
+/* y[i] = the logits of x[rows[i]], i < n: only for the rows somebody reads. */
+void weft_logits(weft_dev *dev, weft_buf *y, const weft_output *head, const weft_buf *x, const int *rows, int n);
 
 /* What a row's logits are turned into when nobody needs them all. */
 #define WEFT_MAX_TOP 20
@@ -228,9 +266,9 @@ typedef struct weft_picked {
 } weft_picked;
 /* Sizes the scratch: picks of up to `rows` rows at a time over `vocab` ids. */
 void weft_pick_layer(weft_dev *dev, int rows, int vocab);
-/* A token for each listed row of the step, from head x[row], without keeping logits. rules[n]; allowed[vocab] (sample.h); both must
- * live until the step is over. */
-void weft_pick_tokens(weft_dev *dev, const weft_mat *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
+/* A token for each listed row of the step, from the logits of x[row], which are not kept. rules[n]; allowed[vocab] (sample.h); both
+ * must live until the step is over. */
+void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed);
 /* Result i of the last weft_pick_tokens(); waits for it. */
 weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);

@@ -333,9 +333,9 @@ static void rig_step(rig *r, weft_span *spans, int n, bool only_write) {
         for (int j = 0; j < spans[i].certain; j++) tokens[rows++] = (spans[i].pos + j) % PERIOD;
     }
     weft_begin(r->d, &(weft_step){.n_rows = rows, .n_spans = n, .tokens = tokens, .spans = spans});
-    weft_embed(r->d, r->q, r->tq);
-    weft_embed(r->d, r->k, r->tk);
-    weft_embed(r->d, r->v, r->tv);
+    weft_embed(r->d, r->q, r->tq, 1);
+    weft_embed(r->d, r->k, r->tk, 1);
+    weft_embed(r->d, r->v, r->tv, 1);
     weft_attend(r->d, only_write ? NULL : r->y, only_write ? NULL : r->q, r->k, r->v, &r->op);
     if (weft_end(r->d, &e) != WEFT_OK) fail_msg("%s", e.text);
 }

@@ -217,7 +217,7 @@ static void test_sigmoid_and_silu_are_accurate(void **state) {
         }
         tables[0]->gate(y, x, 16);
         for (int j = 0; j < 16; j++) worst_sigmoid = fmax(worst_sigmoid, fabs(y[j] / ref_sigmoid((double)x[j]) - 1));
-        tables[0]->glu(y, x, one, 16);
+        tables[0]->activate(y, x, one, 16, WEFT_SILU);
         for (int j = 0; j < 16; j++)
             if (daz(x[j]) != 0) worst_silu = fmax(worst_silu, fabs(y[j] / ref_silu((double)x[j]) - 1));
     }
@@ -230,7 +230,7 @@ static void test_sigmoid_and_silu_are_accurate(void **state) {
         tables[t]->gate(y, x, 11);
         for (int i = 0; i < 4; i++) assert_true(y[i] >= 0 && y[i] < 1e-37f && y[i + 4] == 1);
         assert_true(y[8] == 0 && y[9] == 1 && isnan(y[10]));
-        tables[t]->glu(y, x, one, 11);
+        tables[t]->activate(y, x, one, 11, WEFT_SILU);
         for (int i = 0; i < 4; i++) assert_true(y[i] <= 0 && y[i] > -1e-35f && y[i + 4] == x[i + 4]);
         assert_true(isnan(y[10]));
     }
@@ -491,7 +491,7 @@ static void test_sums_and_gates(void **state) {
             for (int i = 0; i < 5; i++) y[i] = output(n, y0);
             tables[t]->add(y[0], x, n);
             tables[t]->add_scaled(y[1], x, a, n);
-            tables[t]->glu(y[2], below(2) ? g : memcpy(y[2], g, (size_t)n * sizeof *g), x, n); /* y may be gate */
+            tables[t]->activate(y[2], below(2) ? g : memcpy(y[2], g, (size_t)n * sizeof *g), x, n, WEFT_SILU); /* y may be gate */
             tables[t]->gate(y[3], g, n);
             tables[t]->scale_sigmoid(y[4], g[0], n);
             for (int i = 0; i < 5; i++) {

@@ -184,7 +184,7 @@ static void test_embed(void **state) {
     weft_span span = {.certain = 4, .slot_read = -1, .n_pages = 1, .pages = page_zero};
     weft_step step = {.n_rows = 4, .n_spans = 1, .tokens = tokens, .spans = &span};
     weft_begin(d, &step);
-    weft_embed(d, y, t);
+    weft_embed(d, y, t, 1);
     end_ok(d);
     for (int r = 0; r < 4; r++) {
         read_into(d, y, r, row);
@@ -197,13 +197,13 @@ static void test_embed(void **state) {
         const int32_t wrong[] = {0, bad ? N : -1, 0, 0};
         step.tokens = wrong;
         weft_begin(d, &step);
-        weft_embed(d, y, t);
+        weft_embed(d, y, t, 1);
         weft_add(d, y, y);
         assert_int_equal(weft_end(d, &e), WEFT_EINVAL);
         assert_non_null(strstr(e.text, "vocabulary"));
     }
     weft_begin(d, &(weft_step){.n_rows = 4, .n_spans = 1, .tokens = tokens, .spans = &span}); /* the next step is sound again */
-    weft_embed(d, y, t);
+    weft_embed(d, y, t, 1);
     end_ok(d);
     weft_dev_close(d);
     free(v);
@@ -221,17 +221,17 @@ static void test_norms_and_gates(void **state) {
     y[7] = weft_buf_make(d, NULL, 0, 2 * K);
     plan(d, small_plan);
     begin_rows(d, N, 0);
-    weft_embed(d, x, ta);
-    weft_embed(d, z, tb);
-    weft_embed(d, one, tg);
+    weft_embed(d, x, ta, 1);
+    weft_embed(d, z, tb, 1);
+    weft_embed(d, one, tg, 1);
     weft_norm(d, y[0], x, full, 1e-6f);
     weft_norm_gated(d, y[1], x, z, grouped, 1e-6f);
-    weft_glu(d, y[2], x, z);
-    weft_embed(d, y[3], ta);
+    weft_activate(d, y[2], x, z, WEFT_SILU);
+    weft_embed(d, y[3], ta, 1);
     weft_gate(d, y[3], z);
-    weft_embed(d, y[4], ta);
+    weft_embed(d, y[4], ta, 1);
     weft_gate(d, y[4], one);
-    weft_embed(d, y[5], ta);
+    weft_embed(d, y[5], ta, 1);
     weft_add_norm(d, y[5], z, y[6], full, 1e-5f);
     weft_concat(d, y[7], x, z);
     weft_add(d, x, z);
@@ -316,11 +316,11 @@ static void test_linear_and_logits(void **state) {
             weft_buf *some = weft_buf_make(d, NULL, 3, n[kinds - 1]), *most = weft_buf_make(d, NULL, 100, n[kinds - 1]);
             plan(d, small_plan);
             begin_rows(d, N, 0);
-            weft_embed(d, keep, tx);
-            weft_embed(d, poison, t_nan);
+            weft_embed(d, keep, tx, 1);
+            weft_embed(d, poison, t_nan, 1);
             weft_norm(d, h, keep, gain, 1e-6f);
             weft_linear(d, out, (const weft_mat *[]){m[0], m[1], m[2]}, kinds, h);
-            weft_logits(d, some, m[kinds - 1], h, (const int[]){7, 0, 18}, 3);
+            weft_logits(d, some, &(weft_output){.w = m[kinds - 1]}, h, (const int[]){7, 0, 18}, 3);
             end_ok(d);
             for (int r = 0; r < N; r++) {
                 read_into(d, h, r, in);
@@ -345,11 +345,12 @@ static void test_linear_and_logits(void **state) {
             static const int bad_rows[][2] = {{0, N}, {-1, 0}}, many[100] = {0};
             for (int b = 0; b < 4; b++) { /* rows that do not exist, more rows than the buffer, than the plan has */
                 begin_rows(d, N, 0);
-                weft_embed(d, h, tx);
+                weft_embed(d, h, tx, 1);
                 if (b < 3)
-                    weft_logits(d, some, m[1], h, b < 2 ? bad_rows[b] : (const int[]){0, 1, 2, 3}, b < 2 ? 2 : 4);
+                    weft_logits(d, some, &(weft_output){.w = m[1]}, h, b < 2 ? bad_rows[b] : (const int[]){0, 1, 2, 3},
+                                b < 2 ? 2 : 4);
                 else
-                    weft_logits(d, most, m[kinds - 1], h, many, 100);
+                    weft_logits(d, most, &(weft_output){.w = m[kinds - 1]}, h, many, 100);
                 assert_int_equal(weft_end(d, &e), WEFT_EINVAL);
             }
             weft_dev_close(d);
@@ -385,14 +386,14 @@ static void test_linear_pieces(void **state) {
                 for (int i = 0; i < 7; i++) {
                     begin_rows(d, 1, 0);
                     counting[0] = asked[i];
-                    weft_embed(d, h, tx);
+                    weft_embed(d, h, tx, 1);
                     weft_linear(d, &out[at], (const weft_mat *[]){m[at]}, 1, h);
                     end_ok(d);
                     read_into(d, out[at], 0, alone[i]);
                 }
                 for (int rows = ROWS; rows > 0; rows = rows > 129 ? 129 : rows > 17 ? 17 : rows > 16 ? 16 : 0) {
                     begin_rows(d, rows, 0);
-                    weft_embed(d, h, tx);
+                    weft_embed(d, h, tx, 1);
                     weft_linear(d, out, (const weft_mat *[]){m[0], m[1], m[2]}, KINDS, h);
                     end_ok(d);
                     for (int i = 0; i < 7 && asked[i] < rows; i++) {
@@ -420,7 +421,7 @@ static void test_rope(void **state) {
     weft_buf *k = weft_buf_make(d, NULL, 0, 4);
     plan(d, small_plan);
     begin_rows(d, 4, 0);
-    weft_embed(d, k, t);
+    weft_embed(d, k, t, 1);
     weft_qk_norm_rope(d, NULL, k, NULL, NULL, 1e-6f, f, 4);
     end_ok(d);
     read_into(d, k, 3, row);
@@ -443,8 +444,8 @@ static void test_rope(void **state) {
     static const int starts[] = {0, 5, 1000, 65530, 262000, 500000};
     for (int s = 0; s < 6; s++) {
         begin_rows(d, N, starts[s]);
-        weft_embed(d, bq, tq);
-        weft_embed(d, bk, tk);
+        weft_embed(d, bq, tq, 1);
+        weft_embed(d, bk, tk, 1);
         weft_qk_norm_rope(d, bq, bk, g, NULL, 1e-6f, f, DIM);
         end_ok(d);
         for (int r = 0; r < N; r++)
@@ -471,6 +472,8 @@ static void test_rope(void **state) {
 
 /* ---- mixture of experts -------------------------------------------------------------------------------------------------- */
 
+static const weft_router plain_router = {.groups = 1, .top_groups = 1, .renormalise = true, .scale = 1};
+
 static void test_route(void **state) {
     (void)state;
     enum { N = 4, E = 19, K = 5 };
@@ -486,8 +489,8 @@ static void test_route(void **state) {
     static const int ties[2][K] = {{0, 1, 2, 3, 4}, {3, 7, 11, 15, 2}};
     for (int renormalise = 0; renormalise < 2; renormalise++) {
         begin_rows(d, N, 0);
-        weft_embed(d, x, t);
-        weft_route(d, ids, w, x, renormalise);
+        weft_embed(d, x, t, 1);
+        weft_route(d, ids, w, x, &(weft_router){.groups = 1, .top_groups = 1, .renormalise = renormalise, .scale = 1});
         end_ok(d);
         for (int r = 0; r < N; r++) {
             float id[K], weight[K];
@@ -549,18 +552,18 @@ static void check_experts(int threads, bool precise, bool affine) {
     weft_moe_layer(d, E, K, inner, cols);
     plan(d, small_plan);
     begin_rows(d, N, 0);
-    weft_embed(d, keep, tx);
-    weft_embed(d, router, tl);
-    weft_embed(d, poison, tn); /* NaN where the padding of h will be */
+    weft_embed(d, keep, tx, 1);
+    weft_embed(d, router, tl, 1);
+    weft_embed(d, poison, tn, 1); /* NaN where the padding of h will be */
     weft_norm(d, h, keep, gain, 1e-6f);
-    weft_route(d, ids, w, router, true);
+    weft_route(d, ids, w, router, &plain_router);
     uint64_t start = weft_dev_traffic(d), read = 0, each[E];
-    weft_experts(d, y, h, ids, w, all_up, all_down);
+    weft_experts(d, y, h, ids, w, all_up, all_down, WEFT_SILU);
     read = weft_dev_traffic(d) - start;
     for (int i = 0; i < E; i++) {
         start = weft_dev_traffic(d);
         weft_linear(d, (weft_buf *[]){g, u}, (const weft_mat *[]){gate1[i], up1[i]}, 2, h);
-        weft_glu(d, g, g, u);
+        weft_activate(d, g, g, u, WEFT_SILU);
         weft_linear(d, &one[i], (const weft_mat *[]){down1[i]}, 1, g);
         each[i] = weft_dev_traffic(d) - start;
     }
@@ -618,10 +621,10 @@ static void test_nan_in_the_router(void **state) {
             weft_moe_layer(d, E, K, INNER, COLS);
             plan(d, small_plan);
             begin_rows(d, N, 0);
-            weft_embed(d, h, tx);
-            weft_embed(d, router, tl);
-            weft_route(d, ids, weights, router, true);
-            weft_experts(d, y, h, ids, weights, up, down);
+            weft_embed(d, h, tx, 1);
+            weft_embed(d, router, tl, 1);
+            weft_route(d, ids, weights, router, &plain_router);
+            weft_experts(d, y, h, ids, weights, up, down, WEFT_SILU);
             float out[N][COLS];
             for (int r = 0; r < N; r++) assert_int_equal(weft_read(d, y, r, out[r], &e), WEFT_OK);
             assert_int_equal(weft_end(d, &e), WEFT_OK);
@@ -687,9 +690,9 @@ static void rig_step(attention_rig *r, weft_span *spans, int n, bool only_write)
         for (int j = 0; j < spans[i].certain + spans[i].speculative; j++) tokens[rows++] = spans[i].pos + j;
     }
     weft_begin(r->d, &(weft_step){.n_rows = rows, .n_spans = n, .tokens = tokens, .spans = spans});
-    weft_embed(r->d, r->bq, r->tq);
-    weft_embed(r->d, r->bk, r->tk);
-    weft_embed(r->d, r->bv, r->tv);
+    weft_embed(r->d, r->bq, r->tq, 1);
+    weft_embed(r->d, r->bk, r->tk, 1);
+    weft_embed(r->d, r->bv, r->tv, 1);
     weft_attend(r->d, only_write ? NULL : r->y, only_write ? NULL : r->bq, r->bk, r->bv, &r->op);
     end_ok(r->d);
 }
@@ -885,7 +888,7 @@ static void gdn_step(gdn_rig *g, int pos, int rows) {
     for (int i = 0; i < rows; i++) tokens[i] = (pos + i) % g->period;
     weft_span span = {.certain = rows, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = 1 << 13, .pages = pages};
     weft_begin(g->d, &(weft_step){.n_rows = rows, .n_spans = 1, .tokens = tokens, .spans = &span});
-    for (int i = 0; i < 3; i++) weft_embed(g->d, g->bufs[i], g->tables[i]);
+    for (int i = 0; i < 3; i++) weft_embed(g->d, g->bufs[i], g->tables[i], 1);
     weft_gdn_run(g->d, g->y, g->bufs[0], g->bufs[1], g->bufs[2], &g->op);
     end_ok(g->d);
 }

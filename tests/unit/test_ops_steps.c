@@ -226,7 +226,7 @@ static void attend(net *n, weft_mat *q, weft_mat *k, weft_mat *v, weft_mat *o, c
     weft_linear(n->d, &n->delta, (const weft_mat *[]){o}, 1, n->att);
 }
 static void net_pass(net *n) {
-    weft_embed(n->d, n->x, n->embed);
+    weft_embed(n->d, n->x, n->embed, 1);
     weft_norm(n->d, n->h, n->x, n->gain, 1e-6f);
     weft_linear(n->d, (weft_buf *[]){n->qkv, n->alpha, n->beta}, (const weft_mat *[]){n->in[0], n->in[1], n->in[2]}, 3, n->h);
     weft_gdn_run(n->d, n->y, n->qkv, n->alpha, n->beta, &n->gdn);
@@ -239,11 +239,11 @@ static void net_pass(net *n) {
     weft_linear(n->d, &n->delta, (const weft_mat *[]){n->mix2}, 1, n->y2);
     weft_add_norm(n->d, n->x, n->delta, n->h, n->gain, 1e-6f);
     weft_linear(n->d, &n->logits, (const weft_mat *[]){n->router}, 1, n->h);
-    weft_route(n->d, n->ids, n->weights, n->logits, true);
-    weft_experts(n->d, n->delta, n->h, n->ids, n->weights, n->up, n->down);
+    weft_route(n->d, n->ids, n->weights, n->logits, &(weft_router){.groups = 1, .top_groups = 1, .renormalise = true, .scale = 1});
+    weft_experts(n->d, n->delta, n->h, n->ids, n->weights, n->up, n->down, WEFT_SILU);
     weft_add_norm(n->d, n->x, n->delta, n->hidden, n->gain, 1e-6f);
     weft_shift(n->d, n->shifted, n->hidden, n->carry);
-    weft_embed(n->d, n->emb, n->embed);
+    weft_embed(n->d, n->emb, n->embed, 1);
     weft_concat(n->d, n->pair, n->emb, n->shifted);
     weft_linear(n->d, &n->h, (const weft_mat *[]){n->pair_in}, 1, n->pair);
     attend(n, n->q2, n->k2, n->v2, n->o2, &n->attention2);

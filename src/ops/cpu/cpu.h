@@ -29,12 +29,18 @@ struct weft_buf {
     int rows, cols; /* rows 0: as many as the plan allows */
     int ld;         /* floats from row to row */
     const char *phase;
-    float *v; /* [rows][ld], after the plan */
+    float *v;           /* [rows][ld], after the plan */
+    const weft_buf *of; /* a view: of these rows, from column `first` */
+    int first;
 };
 
 struct weft_coef {
     int n;
     float *v; /* [ROUND16(n)], zero padded */
+};
+
+struct weft_table {
+    weft_table_desc desc;
 };
 
 struct weft_mat {
@@ -95,7 +101,7 @@ struct weft_dev {
     bool dry;
     int threads;
     weft_arena arena; /* the small objects: bufs, coefs, mats */
-    WEFT_VEC(weft_buf *) bufs;
+    WEFT_VEC(weft_buf *) bufs, views;
     WEFT_VEC(weft_mat *) mats;
     WEFT_VEC(weft_coef *) coefs;
     WEFT_VEC(kv_layer) kv;

@@ -44,6 +44,7 @@ void weft_dev_close(weft_dev *d) {
     weft_packed_close(d->packed);
     for (size_t i = 0; i < d->coefs.n; i++) weft_free_aligned(d->coefs.v[i]->v);
     weft_vec_free(&d->bufs);
+    weft_vec_free(&d->views);
     weft_vec_free(&d->mats);
     weft_vec_free(&d->coefs);
     weft_vec_free(&d->kv);
@@ -99,6 +100,13 @@ weft_buf *weft_buf_make(weft_dev *d, const char *phase, int rows, int cols) {
     return b;
 }
 
+const weft_buf *weft_buf_view(weft_dev *d, const weft_buf *b, int first, int cols) {
+    weft_buf *view = weft_arena_get(&d->arena, 1, sizeof *view);
+    if (!view || !weft_vec_push(&d->views, view)) return NULL;
+    *view = (weft_buf){.cols = cols, .ld = b->ld, .phase = b->phase, .of = b, .first = first};
+    return view;
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct cursor { /* lays out a block; with base NULL it only counts */
@@ -142,6 +150,11 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         end = c->at > end ? c->at : end;
     }
     c->at = end;
+    for (size_t i = 0; i < d->views.n; i++) {
+        weft_buf *b = d->views.v[i];
+        b->rows = b->of->rows;
+        b->v = b->of->v ? b->of->v + b->first : NULL;
+    }
 
     int widest = 0, head = 0;
     uint64_t gdn_worker = 0, gdn_shared = 0;
@@ -160,7 +173,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     if (panel < gdn_worker) panel = gdn_worker;
     uint64_t queries = ATTEND_QUERIES * (3 * (uint64_t)head + ATTEND_P);
     if (d->kv.n && panel < queries) panel = queries;
-    if (panel < (uint64_t)ROUND16(d->max_experts)) panel = (uint64_t)ROUND16(d->max_experts);
+    if (panel < 2 * (uint64_t)ROUND16(d->max_experts)) panel = 2 * (uint64_t)ROUND16(d->max_experts); /* scores and choices */
     if (d->pick_rows) {
         uint64_t logits = pick_scratch_floats() + (d->precise ? (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15) : 0);
         if (panel < logits) panel = logits;

@@ -13,36 +13,83 @@ void weft_moe_layer(weft_dev *d, int experts, int top_k, int inner, int cols) {
 
 /* ---- routing ------------------------------------------------------------------------------------------------------------- */
 
+#define MAX_ROUTER_GROUPS 64
+
 typedef struct route_job {
     weft_dev *d;
     weft_buf *ids, *weights;
     const weft_buf *logits;
-    bool renormalise;
+    const weft_router *rule;
 } route_job;
+
+/* Takes the experts of all groups but the best out of the choice. */
+static void keep_groups(float *choice, int n, const weft_router *rule) {
+    int each = n / rule->groups;
+    bool kept[MAX_ROUTER_GROUPS] = {0};
+    float of[MAX_ROUTER_GROUPS];
+    for (int g = 0; g < rule->groups; g++) {
+        const float *c = choice + g * each;
+        float first = -__builtin_inff(), second = first;
+        for (int i = 0; i < each; i++) {
+            if (c[i] > first)
+                second = first, first = c[i];
+            else if (c[i] > second)
+                second = c[i];
+        }
+        of[g] = each > 1 ? first + second : first;
+    }
+    for (int i = 0; i < rule->top_groups; i++) {
+        int best = -1;
+        for (int g = 0; g < rule->groups; g++)
+            if (!kept[g] && (best < 0 || of[g] > of[best])) best = g;
+        kept[best] = true;
+    }
+    for (int i = 0; i < n; i++)
+        if (!kept[i / each]) choice[i] = -__builtin_inff();
+}
 
 static void route_piece(void *ctx, int row, int worker) {
     const route_job *j = ctx;
-    float *p = panel_of(j->d, worker), *ids = buf_row(j->ids, row), *weights = buf_row(j->weights, row);
+    const weft_router *rule = j->rule;
     int n = j->logits->cols, top_k = j->ids->cols;
+    float *p = panel_of(j->d, worker), *choice = p + ROUND16(n), *ids = buf_row(j->ids, row), *weights = buf_row(j->weights, row);
     memcpy(p, buf_row(j->logits, row), (size_t)n * sizeof *p);
-    j->d->kernels->softmax(p, n);
-    float total = 0;
+    if (rule->sigmoid)
+        j->d->kernels->sigmoid(p, n);
+    else
+        j->d->kernels->softmax(p, n);
+    float total = 0, all = 0;
+    for (int i = 0; i < n; i++) {
+        choice[i] = p[i] + (rule->bias ? rule->bias->v[i] : 0);
+        all += choice[i]; /* NaN, if one is */
+    }
+    if (rule->groups > 1) keep_groups(choice, n, rule);
     for (int s = 0; s < top_k; s++) {
         int best = 0;
         for (int i = 1; i < n; i++)
-            if (p[i] > p[best]) best = i; /* a tie stays with the lowest id */
+            if (choice[i] > choice[best]) best = i; /* a tie stays with the lowest id */
         ids[s] = (float)best;
-        weights[s] = p[best];
+        weights[s] = all == all ? p[best] : all;
         total += p[best];
-        p[best] = -1;
+        choice[best] = -__builtin_inff();
     }
-    if (j->renormalise)
-        for (int s = 0; s < top_k; s++) weights[s] /= total;
+    for (int s = 0; s < top_k; s++) {
+        if (rule->renormalise) weights[s] /= total;
+        weights[s] *= rule->scale;
+        if (rule->expert_scale) weights[s] *= rule->expert_scale->v[(int)ids[s]];
+    }
 }
 
-void weft_route(weft_dev *d, weft_buf *ids, weft_buf *weights, const weft_buf *logits, bool renormalise) {
+void weft_route(weft_dev *d, weft_buf *ids, weft_buf *weights, const weft_buf *logits, const weft_router *rule) {
     if (d->status != WEFT_OK) return;
-    route_job j = {d, ids, weights, logits, renormalise};
+    int n = logits->cols;
+    if (ids->cols > n || n > d->max_experts || rule->groups < 1 || rule->groups > MAX_ROUTER_GROUPS || n % rule->groups ||
+        rule->top_groups < 1 || rule->top_groups > rule->groups || rule->top_groups * (n / rule->groups) < ids->cols) {
+        d->status =
+            weft_fail(&d->error, WEFT_EINVAL, "%d of %d experts in %d of %d groups", ids->cols, n, rule->top_groups, rule->groups);
+        return;
+    }
+    route_job j = {d, ids, weights, logits, rule};
     weft_pool_run(d->pool, d->step->n_rows, route_piece, &j);
 }
 
@@ -53,6 +100,8 @@ typedef struct experts_job {
     weft_buf *y;
     const weft_buf *x, *weights;
     const weft_mat *gate_up, *down;
+    weft_activation act;
+    int inner;              /* columns of an expert's gate */
     int top_k, used, tasks; /* tasks: runs of TASK_PANELS panels of one expert's weight */
     size_t groups;          /* of 16 rows, of all experts together */
     weft_acts acts;
@@ -136,13 +185,12 @@ static void quantize_piece(void *ctx, int place, int worker) {
     const weft_dev *d = j->d;
     d->isa->linear->quantize(&j->acts, d->place_row[place], buf_row(j->x, d->expert_rows[place] / j->top_k));
 }
-static void glu_piece(void *ctx, int place, int worker) {
+static void activate_piece(void *ctx, int place, int worker) {
     (void)worker;
     const experts_job *j = ctx;
     const weft_dev *d = j->d;
     float *v = inner_row(d, place);
-    int inner = (int)j->gate_up->n / 2;
-    d->kernels->glu(v, v, v + inner, inner);
+    d->kernels->activate(v, v, j->gate_up->n > j->inner ? v + j->inner : NULL, j->inner, j->act);
     if (j->acts.q) d->isa->linear->quantize(&j->acts, d->place_row[place], v);
 }
 static void combine_piece(void *ctx, int row, int worker) {
@@ -162,10 +210,19 @@ static void run_tasks(experts_job *j, const weft_mat *w, weft_piece task) {
 }
 
 void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *ids, const weft_buf *weights,
-                  const weft_mat *gate_up, const weft_mat *down) {
+                  const weft_mat *gate_up, const weft_mat *down, weft_activation act) {
     if (d->status != WEFT_OK) return;
-    experts_job j = {.d = d, .y = y, .x = x, .weights = weights, .gate_up = gate_up, .down = down, .top_k = ids->cols};
-    bool fits = gate_up->k == x->cols && down->k * 2 == gate_up->n && down->n == y->cols && down->experts == gate_up->experts;
+    experts_job j = {.d = d,
+                     .y = y,
+                     .x = x,
+                     .weights = weights,
+                     .gate_up = gate_up,
+                     .down = down,
+                     .act = act,
+                     .inner = (int)down->k,
+                     .top_k = ids->cols};
+    bool fits = gate_up->k == x->cols && gate_up->n == down->k * (act == WEFT_RELU2 ? 1 : 2) && down->n == y->cols &&
+                down->experts == gate_up->experts;
     fits = fits && j.top_k <= d->max_top_k && gate_up->experts <= d->max_experts && down->k <= d->max_inner; /* registered */
     fits = fits && x->cols <= d->max_expert_cols && y->cols <= d->max_expert_cols;
     if (!fits) {
@@ -180,7 +237,7 @@ void weft_experts(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *i
     }
     run_tasks(&j, gate_up, gate_up_task);
     j.acts = !d->precise && down->bits ? acts_lay(d->acts, (int)down->k, j.groups) : (weft_acts){0};
-    weft_pool_run(d->pool, pairs, glu_piece, &j);
+    weft_pool_run(d->pool, pairs, activate_piece, &j);
     run_tasks(&j, down, down_task);
     weft_pool_run(d->pool, d->step->n_rows, combine_piece, &j);
 }

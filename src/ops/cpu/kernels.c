@@ -114,8 +114,25 @@ static void add(float *y, const float *x, int n) {
 static void add_scaled(float *y, const float *x, float a, int n) {
     for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) + splat(a) * load_n(x + i, n - i), n - i);
 }
-static void glu(float *y, const float *gate, const float *up, int n) {
-    for (int i = 0; i < n; i += W) store_n(y + i, vsilu(load_n(gate + i, n - i)) * load_n(up + i, n - i), n - i);
+static void scale(float *y, float a, int n) {
+    for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) * splat(a), n - i);
+}
+static void cap(float *y, int n, float most) {
+    for (int i = 0; i < n; i += W) store_n(y + i, splat(most) * vtanh(load_n(y + i, n - i) / splat(most)), n - i);
+}
+INLINE void activate_as(float *y, const float *gate, const float *up, int n, vf (*const act)(vf)) {
+    for (int i = 0; i < n; i += W) {
+        vf v = act(load_n(gate + i, n - i));
+        if (up) v = v * load_n(up + i, n - i);
+        store_n(y + i, v, n - i);
+    }
+}
+static void activate(float *y, const float *gate, const float *up, int n, weft_activation act) {
+    switch (act) {
+    case WEFT_SILU: activate_as(y, gate, up, n, vsilu); break;
+    case WEFT_GELU_TANH: activate_as(y, gate, up, n, vgelu_tanh); break;
+    case WEFT_RELU2: activate_as(y, gate, up, n, vrelu2); break;
+    }
 }
 static void gate(float *y, const float *g, int n) {
     for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) * vsigmoid(load_n(g + i, n - i)), n - i);
@@ -123,6 +140,9 @@ static void gate(float *y, const float *g, int n) {
 static void scale_sigmoid(float *y, float g, int n) {
     vf s = vsigmoid(splat(g));
     for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) * s, n - i);
+}
+static void sigmoid(float *p, int n) {
+    for (int i = 0; i < n; i += W) store_n(p + i, vsigmoid(load_n(p + i, n - i)), n - i);
 }
 static void rotate(float *x, const float *c, const float *s, int n) {
     for (int j = 0; j < n; j += W) {
@@ -210,10 +230,13 @@ const weft_kernels WEFT_COPY(weft_kernels) = {
     .norm = norm,
     .add = add,
     .add_scaled = add_scaled,
-    .glu = glu,
+    .scale = scale,
+    .cap = cap,
+    .activate = activate,
     .gate = gate,
     .scale_sigmoid = scale_sigmoid,
     .softmax = softmax,
+    .sigmoid = sigmoid,
     .rotate = rotate,
     .chunk_exp = chunk_exp,
     .values = values,

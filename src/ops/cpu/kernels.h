@@ -23,12 +23,16 @@ struct weft_kernels {
 
     /* y = gain * x / sqrt(mean x^2 + eps) over each of n / width groups; z not NULL: times silu(z). */
     void (*norm)(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps);
-    void (*add)(float *y, const float *x, int n);                     /* y += x */
-    void (*add_scaled)(float *y, const float *x, float a, int n);     /* y += a x */
-    void (*glu)(float *y, const float *gate, const float *up, int n); /* y = silu(gate) up */
-    void (*gate)(float *y, const float *gate, int n);                 /* y *= sigmoid(gate) */
-    void (*scale_sigmoid)(float *y, float gate, int n);               /* y *= sigmoid(gate) */
-    void (*softmax)(float *p, int n);                                 /* in place; whole vectors, zero beyond n */
+    void (*add)(float *y, const float *x, int n);                 /* y += x */
+    void (*add_scaled)(float *y, const float *x, float a, int n); /* y += a x */
+    void (*scale)(float *y, float a, int n);                      /* y *= a */
+    void (*cap)(float *y, int n, float cap);                      /* y = cap tanh(y / cap) */
+    /* y = act(gate) up; up NULL: y = act(gate) */
+    void (*activate)(float *y, const float *gate, const float *up, int n, weft_activation act);
+    void (*gate)(float *y, const float *gate, int n);   /* y *= sigmoid(gate) */
+    void (*scale_sigmoid)(float *y, float gate, int n); /* y *= sigmoid(gate) */
+    void (*softmax)(float *p, int n);                   /* in place; whole vectors, zero beyond n */
+    void (*sigmoid)(float *p, int n);                   /* in place */
 
     /* Attention. Scores are a dot: queries by keys. In place, s[0..n) -> exp(scale s - max), -inf gives 0; returns max, *sum.
      * Whole vectors, zero beyond n. At least one s is finite, or *sum is NaN. */

@@ -5,6 +5,8 @@
  * output is one sum over all of k, which is never split, and a weight is read once whatever the number of rows. */
 #include "ops/cpu/linear.h"
 
+#include <stdatomic.h>
+
 #include "base/num.h"
 
 /* ---- quantised activations ----------------------------------------------------------------------------------------------- */
@@ -164,25 +166,77 @@ void weft_linear(weft_dev *d, weft_buf *const *y, const weft_mat *const *w, int 
     run_linear(&(linear_job){.d = d, .y = y, .w = w, .n = n, .x = x, .n_rows = d->step->n_rows});
 }
 
-void weft_logits(weft_dev *d, weft_buf *y, const weft_mat *head, const weft_buf *x, const int *rows, int n) {
+typedef struct cap_job {
+    const weft_dev *d;
+    weft_buf *y;
+    float cap;
+} cap_job;
+static void cap_piece(void *ctx, int row, int worker) {
+    (void)worker;
+    const cap_job *j = ctx;
+    j->d->kernels->cap(buf_row(j->y, row), j->y->cols, j->cap);
+}
+
+void weft_logits(weft_dev *d, weft_buf *y, const weft_output *head, const weft_buf *x, const int *rows, int n) {
     if (d->status != WEFT_OK) return;
     bool fits = n >= 0 && n <= y->rows && n <= d->plan.max_rows;
     for (int i = 0; i < n && fits; i++) fits = rows[i] >= 0 && rows[i] < d->step->n_rows;
-    if (fits)
-        run_linear(&(linear_job){.d = d, .y = &y, .w = &head, .n = 1, .x = x, .rows = rows, .n_rows = n});
-    else
+    if (!fits) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "logits of %d rows, or of a row that the step does not have", n);
+        return;
+    }
+    run_linear(&(linear_job){.d = d, .y = &y, .w = &head->w, .n = 1, .x = x, .rows = rows, .n_rows = n});
+    if (d->status == WEFT_OK && head->cap > 0) weft_pool_run(d->pool, n, cap_piece, &(cap_job){d, y, head->cap});
 }
 
-void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table) {
-    if (d->status != WEFT_OK) return;
+/* Do all tokens have rows in a table of n? */
+static bool tokens_fit(weft_dev *d, int64_t n) {
     for (int r = 0; r < d->step->n_rows; r++) {
         int32_t id = d->step->tokens[r];
-        if (id < 0 || id >= table->n) {
-            d->status =
-                weft_fail(&d->error, WEFT_EINVAL, "token id %d is outside the model's vocabulary of %lld", id, (long long)table->n);
-            return;
-        }
-        d->kernels->unpack(buf_row(y, r), table, id);
+        if (id >= 0 && id < n) continue;
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "token id %d is outside the model's vocabulary of %lld", id, (long long)n);
+        return false;
     }
+    return true;
+}
+
+void weft_embed(weft_dev *d, weft_buf *y, const weft_mat *table, float scale) {
+    if (d->status != WEFT_OK || !tokens_fit(d, table->n)) return;
+    for (int r = 0; r < d->step->n_rows; r++) d->kernels->unpack(buf_row(y, r), table, d->step->tokens[r]);
+    if (scale != 1) weft_scale(d, y, scale);
+}
+
+/* ---- tables on disk ------------------------------------------------------------------------------------------------------ */
+
+weft_status weft_table_make(weft_dev *d, const weft_table_desc *desc, weft_table **table, weft_error *e) {
+    *table = weft_arena_get(&d->arena, 1, sizeof **table);
+    if (!*table) return weft_fail_oom(e, desc->name);
+    (*table)->desc = *desc;
+    return WEFT_OK;
+}
+
+typedef struct lookup_job {
+    const weft_dev *d;
+    weft_buf *y;
+    const weft_table_desc *t;
+    atomic_bool failed;
+} lookup_job;
+static void lookup_piece(void *ctx, int row, int worker) {
+    (void)worker;
+    lookup_job *j = ctx;
+    if (j->t->read(j->t->ctx, j->d->step->tokens[row], buf_row(j->y, row), NULL) != WEFT_OK) atomic_store(&j->failed, true);
+}
+
+void weft_lookup(weft_dev *d, weft_buf *y, const weft_table *table, float scale) {
+    const weft_table_desc *t = &table->desc;
+    if (d->status != WEFT_OK || !tokens_fit(d, t->n)) return;
+    if (y->cols != t->k) {
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "rows of %lld columns into a buffer of %d", (long long)t->k, y->cols);
+        return;
+    }
+    lookup_job j = {.d = d, .y = y, .t = t};
+    weft_pool_run(d->pool, d->step->n_rows, lookup_piece, &j);
+    for (int r = 0; atomic_load(&j.failed) && r < d->step->n_rows && d->status == WEFT_OK; r++) /* whose fault it is */
+        d->status = t->read(t->ctx, d->step->tokens[r], buf_row(y, r), &d->error);
+    if (scale != 1) weft_scale(d, y, scale);
 }

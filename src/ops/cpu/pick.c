@@ -39,6 +39,7 @@ size_t pick_scratch_floats(void) {
 typedef struct pick_job {
     weft_dev *d;
     const weft_mat *head;
+    float cap;
     const weft_buf *x;
     const int *rows;
     int n;
@@ -102,6 +103,7 @@ static void pick_piece(void *ctx, int piece, int worker) {
                      .from = j->rows + row,
                      .sharing = 1};
         product_run(d, &p, 0, (n + LANES - 1) / LANES, 0, rows, worker);
+        for (int r = 0; r < rows && j->cap > 0; r++) d->kernels->cap(logits + (size_t)r * PIECE, n, j->cap);
         for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, n);
     }
 }
@@ -130,9 +132,10 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     }
 }
 
-void weft_pick_tokens(weft_dev *d, const weft_mat *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
+void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed) {
     if (d->status != WEFT_OK) return;
+    const weft_mat *head = output->w;
     bool fits = n >= 0 && n <= d->pick_rows && n <= d->plan.max_rows && head->n <= d->pick_vocab && head->k == x->cols;
     for (int i = 0; i < n && fits; i++)
         fits = rows[i] >= 0 && rows[i] < d->step->n_rows && rules[i].top >= 0 && rules[i].top <= WEFT_MAX_TOP;
@@ -141,7 +144,7 @@ void weft_pick_tokens(weft_dev *d, const weft_mat *head, const weft_buf *x, cons
         return;
     }
     if (!n) return;
-    pick_job j = {.d = d, .head = head, .x = x, .rows = rows, .n = n, .rules = rules, .allowed = allowed};
+    pick_job j = {.d = d, .head = head, .cap = output->cap, .x = x, .rows = rows, .n = n, .rules = rules, .allowed = allowed};
     d->traffic += (uint64_t)panel_count(head) * panel_bytes(head);
     if (!d->precise && head->bits) {
         j.acts = acts_lay(d->acts, x->cols, (size_t)(n + 15) / 16);

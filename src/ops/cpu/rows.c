@@ -11,8 +11,9 @@ struct row_job {
     weft_buf *y, *x;       /* written */
     const weft_buf *a, *b; /* read */
     const weft_coef *gain, *gain2, *freq;
-    float eps;
+    float eps; /* or a scale */
     int head_dim;
+    weft_activation act;
 };
 
 #define ROWS_A_PIECE 8
@@ -42,11 +43,11 @@ void weft_norm_gated(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf
     run_rows(&(row_job){.d = d, .run = norm_row, .y = y, .a = x, .b = z, .gain = gain, .eps = eps});
 }
 
-static void glu_row(const row_job *j, int r) {
-    j->d->kernels->glu(buf_row(j->y, r), buf_row(j->a, r), buf_row(j->b, r), j->y->cols);
+static void activate_row(const row_job *j, int r) {
+    j->d->kernels->activate(buf_row(j->y, r), buf_row(j->a, r), j->b ? buf_row(j->b, r) : NULL, j->y->cols, j->act);
 }
-void weft_glu(weft_dev *d, weft_buf *y, const weft_buf *gate, const weft_buf *up) {
-    run_rows(&(row_job){.d = d, .run = glu_row, .y = y, .a = gate, .b = up});
+void weft_activate(weft_dev *d, weft_buf *y, const weft_buf *gate, const weft_buf *up, weft_activation act) {
+    run_rows(&(row_job){.d = d, .run = activate_row, .y = y, .a = gate, .b = up, .act = act});
 }
 
 static void gate_row(const row_job *j, int r) {
@@ -64,6 +65,20 @@ static void add_row(const row_job *j, int r) {
 }
 void weft_add(weft_dev *d, weft_buf *y, const weft_buf *x) {
     run_rows(&(row_job){.d = d, .run = add_row, .y = y, .a = x});
+}
+
+static void bias_row(const row_job *j, int r) {
+    j->d->kernels->add(buf_row(j->y, r), j->gain->v, j->y->cols);
+}
+void weft_bias(weft_dev *d, weft_buf *y, const weft_coef *bias) {
+    run_rows(&(row_job){.d = d, .run = bias_row, .y = y, .gain = bias});
+}
+
+static void scale_row(const row_job *j, int r) {
+    j->d->kernels->scale(buf_row(j->y, r), j->eps, j->y->cols);
+}
+void weft_scale(weft_dev *d, weft_buf *y, float scale) {
+    run_rows(&(row_job){.d = d, .run = scale_row, .y = y, .eps = scale});
 }
 
 static void concat_row(const row_job *j, int r) {
