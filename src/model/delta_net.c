@@ -1,26 +1,18 @@
 /* delta_net.c: the Gated DeltaNet block around its operator: projections in, norm gated by z, projection out. */
-#include "base/num.h"
 #include "model/blocks.h"
 
-/* [channels, 1, taps], or [channels, taps, 1] in converted checkpoints, -> [taps, channels]. */
-static weft_coef *load_conv(weft_loader *l, const char *path, int channels, int taps) {
-    bool converted = l->dir->converted;
-    const int64_t shape[] = {channels, converted ? taps : 1, converted ? 1 : taps};
-    const float *w = weft_load_floats(l, weft_loader_path(l, path, ".weight"), 3, shape);
-    float *t = weft_arena_get(&l->arena, (size_t)channels * (size_t)taps, sizeof *t);
-    if (!w || !t) {
-        if (w) weft_loader_oom(l, path);
-        return NULL;
-    }
-    for (int c = 0; c < channels; c++)
-        for (int i = 0; i < taps; i++) t[i * channels + c] = w[c * taps + i];
-    return weft_load_coef(l, t, (int64_t)channels * taps);
-}
-
-static weft_coef *load_decay(weft_loader *l, const char *name, int heads) {
-    float *a = weft_load_floats(l, name, 1, &(int64_t){heads});
-    for (int i = 0; a && i < heads; i++) a[i] = (float)-weft_exp((double)a[i]);
-    return a ? weft_load_coef(l, a, heads) : NULL;
+/* Qwen3-Next fuses four projections into two, whose rows go by key heads: q, k, and of each of its value heads v, then z; b, then
+ * a of each value head. */
+static void load_fused(weft_delta_net *g, weft_loader *l, const char *path, const weft_gdn_shape *s) {
+    int64_t hidden = l->config->hidden_size, k = s->k_dim, v = (int64_t)(s->n_v_heads / s->n_k_heads) * s->v_dim;
+    int64_t keys = k * s->n_k_heads, values = v * s->n_k_heads, all = 2 * k + 2 * v, heads = s->n_v_heads;
+    const char *qkvz = weft_loader_path(l, path, ".in_proj_qkvz"), *ba = weft_loader_path(l, path, ".in_proj_ba");
+    const weft_slice qkv[] = {{keys, k, all, 0}, {keys, k, all, k}, {values, v, all, 2 * k}};
+    int64_t each = heads / s->n_k_heads;
+    g->qkv = weft_load_slices(l, qkvz, 2 * keys + 2 * values, hidden, qkv, 3);
+    g->z = weft_load_slices(l, qkvz, 2 * keys + 2 * values, hidden, (weft_slice[]){{values, v, all, 2 * k + v}}, 1);
+    g->beta = weft_load_slices(l, ba, 2 * heads, hidden, (weft_slice[]){{heads, each, 2 * each, 0}}, 1);
+    g->alpha = weft_load_slices(l, ba, 2 * heads, hidden, (weft_slice[]){{heads, each, 2 * each, each}}, 1);
 }
 
 void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
@@ -29,21 +21,24 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
                             .n_v_heads = c->gdn_v_heads,
                             .k_dim = c->gdn_k_dim,
                             .v_dim = c->gdn_v_dim,
-                            .conv_kernel = c->gdn_conv};
+                            .conv_kernel = c->conv_kernel};
     int channels = 2 * shape.n_k_heads * shape.k_dim + shape.n_v_heads * shape.v_dim;
     int64_t values = (int64_t)shape.n_v_heads * shape.v_dim, hidden = c->hidden_size;
-    g->qkv = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_qkv"), channels, hidden);
-    g->z = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_z"), values, hidden);
-    g->alpha = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_a"), shape.n_v_heads, hidden);
-    g->beta = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_b"), shape.n_v_heads, hidden);
+    if (weft_loader_rows(l, weft_loader_path(l, path, ".in_proj_qkvz"))) {
+        load_fused(g, l, path, &shape);
+    } else {
+        g->qkv = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_qkv"), channels, hidden);
+        g->z = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_z"), values, hidden);
+        g->alpha = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_a"), shape.n_v_heads, hidden);
+        g->beta = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_b"), shape.n_v_heads, hidden);
+    }
     g->out = weft_load_mat(l, weft_loader_path(l, path, ".out_proj"), hidden, values);
-    g->gain = weft_load_gain(l, weft_loader_path(l, path, ".norm"), shape.v_dim, false); /* never zero-centred */
-    g->eps = c->rms_norm_eps;
-    float *dt = weft_load_floats(l, weft_loader_path(l, path, ".dt_bias"), 1, &(int64_t){shape.n_v_heads});
+    g->gain = weft_load_vector(l, weft_loader_path(l, path, ".norm.weight"), shape.v_dim, 1); /* never stored less one */
+    g->eps = c->norm_eps;
     g->op = (weft_gdn){.layer = weft_gdn_layer(l->dev, &shape),
-                       .conv = load_conv(l, weft_loader_path(l, path, ".conv1d"), channels, shape.conv_kernel),
-                       .decay = load_decay(l, weft_loader_path(l, path, ".A_log"), shape.n_v_heads),
-                       .dt_bias = dt ? weft_load_coef(l, dt, shape.n_v_heads) : NULL};
+                       .conv = weft_load_conv(l, weft_loader_path(l, path, ".conv1d"), channels, shape.conv_kernel),
+                       .decay = weft_load_decay(l, weft_loader_path(l, path, ".A_log"), shape.n_v_heads),
+                       .dt_bias = weft_load_vector(l, weft_loader_path(l, path, ".dt_bias"), shape.n_v_heads, 1)};
     if (g->op.layer < 0) weft_loader_oom(l, path);
 }
 

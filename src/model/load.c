@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "format/weight.h"
+#include "base/num.h"
 
-void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, weft_error *e) {
-    *l = (weft_loader){.dev = dev, .dir = dir, .config = &dir->config, .e = e};
+void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, weft_arena *kept, weft_error *e) {
+    *l = (weft_loader){.dev = dev, .dir = dir, .config = &dir->config, .kept = kept, .e = e};
 }
 void weft_loader_close(weft_loader *l) {
     weft_arena_free(&l->arena);
@@ -43,56 +43,64 @@ int weft_loader_rows(weft_loader *l, const char *path) {
     return t && t->rank == 2 && t->shape[0] > 0 && t->shape[0] < 1 << 24 ? (int)t->shape[0] : 0;
 }
 
+weft_buf *weft_load_buf(weft_loader *l, const char *phase, int cols) {
+    weft_buf *b = weft_buf_make(l->dev, phase, 0, cols);
+    if (!b) weft_loader_oom(l, "buffers");
+    return b;
+}
+
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
-/* Where the rows of a weight on the device come from: parts[] follow one another, part_rows rows each; where each expert has parts
- * of its own, expert after expert. Row r of a part is row (r / block) * stride + offset + r % block of its tensor. */
+/* Where the rows of a weight on the device come from: parts follow one another, and where each expert has parts of its own, expert
+ * after expert. */
+typedef struct part {
+    weft_weight w;
+    weft_slice rows;
+} part;
 typedef struct source {
-    weft_weight *parts;
-    int64_t n_parts, part_rows; /* parts of one expert */
+    part *parts;
+    int64_t n_parts; /* of one expert */
     bool per_expert;
-    int64_t block, stride, offset;
 } source;
 
 /* A change of this order changes what a file of packed weights holds: raise WEFT_PACKED_VERSION (ops/cpu/packed.h) with it. */
 static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
     const source *s = ctx;
-    int64_t part = row / s->part_rows, r = row % s->part_rows;
-    weft_weight *w = &s->parts[(s->per_expert ? expert * s->n_parts : 0) + part];
-    return weft_weight_read(w, s->per_expert ? 0 : expert, r / s->block * s->stride + s->offset + r % s->block, values, scale, bias,
-                            e);
+    part *p = &s->parts[s->per_expert ? expert * s->n_parts : 0];
+    for (; row >= p->rows.n; p++) row -= p->rows.n;
+    row = row / p->rows.block * p->rows.stride + p->rows.offset + row % p->rows.block;
+    return weft_weight_read(&p->w, s->per_expert ? 0 : expert, row, values, scale, bias, e);
 }
 
-static source *new_source(weft_loader *l, int64_t n_parts, int64_t part_rows, int64_t copies) {
+static source *new_source(weft_loader *l, int64_t n_parts, int64_t copies) {
+    if (l->status != WEFT_OK) return NULL;
     source *s = weft_arena_get(&l->arena, 1, sizeof *s);
-    weft_weight *parts = weft_arena_get(&l->arena, (size_t)(n_parts * copies), sizeof *parts);
+    part *parts = weft_arena_get(&l->arena, (size_t)(n_parts * copies), sizeof *parts);
     if (!s || !parts) {
         weft_loader_oom(l, "a weight's description");
         return NULL;
     }
-    *s = (source){.parts = parts,
-                  .n_parts = n_parts,
-                  .part_rows = part_rows,
-                  .per_expert = copies > 1,
-                  .block = part_rows,
-                  .stride = part_rows};
+    *s = (source){.parts = parts, .n_parts = n_parts, .per_expert = copies > 1};
     return s;
 }
 
 static bool find(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t k, weft_weight *w) {
     if (l->status == WEFT_OK) l->status = weft_weight_find(l->dir->tensors, l->config, path, experts, n, k, w, l->e);
+    if (l->status == WEFT_OK && l->sink && l->last != w->values) l->sink(l->sink_ctx, path, w);
+    l->last = w->values;
     return l->status == WEFT_OK;
 }
 
 static weft_mat *make(weft_loader *l, source *s, const char *path, int64_t experts, int64_t n, int64_t k) {
-    const weft_weight *w = &s->parts[0];
+    const weft_weight *w = &s->parts[0].w;
     int64_t count = s->n_parts * (s->per_expert ? experts : 1);
-    for (int64_t i = 1; i < count; i++)
-        if (s->parts[i].dtype != w->dtype || s->parts[i].bits != w->bits || s->parts[i].group != w->group) {
-            l->status = weft_fail(l->e, WEFT_ESUPPORT, "%s: tensor '%s' is packed otherwise than '%s', which must be read with it",
-                                  s->parts[i].values->file, s->parts[i].values->name, w->values->name);
-            return NULL;
-        }
+    for (int64_t i = 1; i < count; i++) {
+        const weft_weight *x = &s->parts[i].w;
+        if (x->dtype == w->dtype && x->bits == w->bits && x->group == w->group) continue;
+        l->status = weft_fail(l->e, WEFT_ESUPPORT, "%s: tensor '%s' is packed otherwise than '%s', which must be read with it",
+                              x->values->file, x->values->name, w->values->name);
+        return NULL;
+    }
     weft_mat *m = NULL;
     weft_mat_desc desc = {.dtype = w->dtype,
                           .bits = w->bits,
@@ -107,46 +115,90 @@ static weft_mat *make(weft_loader *l, source *s, const char *path, int64_t exper
     return l->status == WEFT_OK ? m : NULL;
 }
 
-weft_mat *weft_load_mat(weft_loader *l, const char *path, int64_t n, int64_t k) {
-    source *s = l->status == WEFT_OK ? new_source(l, 1, n, 1) : NULL;
-    return s && find(l, path, 0, n, k, &s->parts[0]) ? make(l, s, path, 1, n, k) : NULL;
-}
-
-weft_mat *weft_load_half(weft_loader *l, const char *path, int half, int64_t block, int64_t n, int64_t k) {
-    source *s = l->status == WEFT_OK ? new_source(l, 1, n, 1) : NULL;
-    if (!s || !find(l, path, 0, 2 * n, k, &s->parts[0])) return NULL;
-    s->block = block;
-    s->stride = 2 * block;
-    s->offset = half * block;
-    return make(l, s, path, 1, n, k);
-}
-
-/* `names` (one or two) of each expert, side by side on the device; `fused` is the tensor that holds them all. */
-static weft_mat *load_experts(weft_loader *l, const char *path, const char *fused, const char *const *names, int n_names,
-                              int64_t experts, int64_t rows, int64_t k) {
-    if (l->status != WEFT_OK) return NULL;
-    const char *all = weft_loader_path(l, path, ".experts.%s", fused);
-    if (weft_loader_has(l, all) || weft_loader_has(l, weft_loader_path(l, all, ".weight"))) {
-        source *s = new_source(l, 1, n_names * rows, 1);
-        return s && find(l, all, experts, n_names * rows, k, &s->parts[0]) ? make(l, s, all, experts, n_names * rows, k) : NULL;
+weft_mat *weft_load_slices(weft_loader *l, const char *path, int64_t stored, int64_t k, const weft_slice *slices, int n) {
+    source *s = new_source(l, n, 1);
+    weft_weight w;
+    int64_t rows = 0;
+    if (!s || !find(l, path, 0, stored, k, &w)) return NULL;
+    for (int i = 0; i < n; i++) {
+        s->parts[i] = (part){w, slices[i]};
+        rows += slices[i].n;
     }
-    bool stacked = weft_loader_has(l, weft_loader_path(l, path, ".switch_mlp.%s.weight", names[0]));
-    source *s = new_source(l, n_names, rows, stacked ? 1 : experts);
+    return make(l, s, path, 1, rows, k);
+}
+
+weft_mat *weft_load_mat(weft_loader *l, const char *path, int64_t n, int64_t k) {
+    return weft_load_slices(l, path, n, k, (weft_slice[]){WEFT_ROWS(0, n)}, 1);
+}
+
+/* One or two weights of each expert, one after the other on the device. */
+typedef struct expert_names {
+    const char *fused;      /* the tensor with all of them */
+    const char *name[2];    /* of each */
+    const char *stacked[2]; /* another name where they are stacked; NULL: none */
+} expert_names;
+
+/* Tensor i of all experts where they are stacked; NULL: they are not. */
+static const char *find_stack(weft_loader *l, const char *path, const expert_names *names, int i) {
+    static const char *const places[] = {".switch_mlp", ".experts.switch_glu", ".experts.switch_mlp"};
+    for (size_t p = 0; p < sizeof places / sizeof *places; p++)
+        for (int other = 0; other < 2; other++) {
+            const char *name = other ? names->stacked[i] : names->name[i];
+            const char *stack = name ? weft_loader_path(l, path, "%s.%s", places[p], name) : NULL;
+            if (stack && weft_loader_has(l, weft_loader_path(l, stack, ".weight"))) return stack;
+        }
+    return NULL;
+}
+
+static weft_mat *load_experts(weft_loader *l, const char *path, const expert_names *names, int64_t experts, int64_t rows,
+                              int64_t k) {
+    if (l->status != WEFT_OK) return NULL;
+    int n_names = names->name[1] ? 2 : 1;
+    const char *all = weft_loader_path(l, path, ".experts.%s", names->fused);
+    if (weft_loader_has(l, all) || weft_loader_has(l, weft_loader_path(l, all, ".weight"))) {
+        source *s = new_source(l, 1, 1);
+        if (!s || !find(l, all, experts, n_names * rows, k, &s->parts[0].w)) return NULL;
+        s->parts[0].rows = WEFT_ROWS(0, n_names * rows);
+        return make(l, s, all, experts, n_names * rows, k);
+    }
+    bool stacked = find_stack(l, path, names, 0) != NULL;
+    source *s = new_source(l, n_names, stacked ? 1 : experts);
+    const char *one = path;
     for (int64_t x = 0; s && x < (stacked ? 1 : experts); x++)
         for (int i = 0; i < n_names; i++) {
-            const char *one = stacked ? weft_loader_path(l, path, ".switch_mlp.%s", names[i])
-                                      : weft_loader_path(l, path, ".experts.%lld.%s", (long long)x, names[i]);
-            if (!find(l, one, stacked ? experts : 0, rows, k, &s->parts[x * n_names + i])) return NULL;
+            part *p = &s->parts[x * n_names + i];
+            one = stacked ? find_stack(l, path, names, i) : NULL;
+            if (!one) one = weft_loader_path(l, path, ".experts.%lld.%s", (long long)x, names->name[i]);
+            if (!find(l, one, stacked ? experts : 0, rows, k, &p->w)) return NULL;
+            p->rows = WEFT_ROWS(0, rows);
         }
-    return s ? make(l, s, all, experts, n_names * rows, k) : NULL;
+    return s ? make(l, s, one, experts, n_names * rows, k) : NULL;
 }
 
 weft_mat *weft_load_gate_up(weft_loader *l, const char *path, int64_t experts, int64_t inner, int64_t k) {
-    return load_experts(l, path, "gate_up_proj", (const char *const[]){"gate_proj", "up_proj"}, 2, experts, inner, k);
+    return load_experts(l, path, &(expert_names){"gate_up_proj", {"gate_proj", "up_proj"}, {NULL, NULL}}, experts, inner, k);
+}
+weft_mat *weft_load_up(weft_loader *l, const char *path, int64_t experts, int64_t inner, int64_t k) {
+    return load_experts(l, path, &(expert_names){"up_proj", {"up_proj"}, {"fc1"}}, experts, inner, k);
+}
+weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t inner) {
+    return load_experts(l, path, &(expert_names){"down_proj", {"down_proj"}, {"fc2"}}, experts, n, inner);
 }
 
-weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t inner) {
-    return load_experts(l, path, "down_proj", (const char *const[]){"down_proj"}, 1, experts, n, inner);
+static weft_status read_table(void *ctx, int64_t row, float *dst, weft_error *e) {
+    return weft_weight_row_f32(ctx, 0, row, dst, e);
+}
+weft_table *weft_load_table(weft_loader *l, const char *path, int64_t n, int64_t k) {
+    weft_table *t = NULL;
+    if (l->status != WEFT_OK) return NULL;
+    weft_weight *w = weft_arena_get(l->kept, 1, sizeof *w);
+    const char *name = weft_arena_str(l->kept, path, strlen(path));
+    if (!w || !name)
+        weft_loader_oom(l, path);
+    else if (find(l, path, 0, n, k, w))
+        l->status =
+            weft_table_make(l->dev, &(weft_table_desc){.n = n, .k = k, .name = name, .read = read_table, .ctx = w}, &t, l->e);
+    return t;
 }
 
 /* ---- small tensors ------------------------------------------------------------------------------------------------------- */
@@ -157,6 +209,9 @@ float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_
     for (int i = 0; i < rank; i++) n *= (size_t)shape[i]; /* sizes of a checked configuration */
     float *v = weft_arena_get(&l->arena, n, sizeof *v);
     l->status = v ? weft_tensor_read_f32(l->dir->tensors, name, rank, shape, v, l->e) : weft_fail_oom(l->e, name);
+    if (l->status == WEFT_OK && l->sink)
+        l->sink(l->sink_ctx, name,
+                &(weft_weight){.experts = 1, .n = 1, .k = (int64_t)n, .values = weft_tensors_find(l->dir->tensors, name)});
     return l->status == WEFT_OK ? v : NULL;
 }
 
@@ -166,19 +221,50 @@ weft_coef *weft_load_coef(weft_loader *l, const float *v, int64_t n) {
     return c;
 }
 
-weft_coef *weft_load_gain(weft_loader *l, const char *path, int64_t n, bool shift) {
-    float *v = weft_load_floats(l, weft_loader_path(l, path, ".weight"), 1, &n);
-    for (int64_t i = 0; v && shift && i < n; i++) v[i] += 1.0f;
+static weft_coef *load_affine(weft_loader *l, const char *name, int64_t n, float scale, float plus) {
+    float *v = weft_load_floats(l, name, 1, &n);
+    for (int64_t i = 0; v && i < n; i++) v[i] = v[i] * scale + plus;
     return v ? weft_load_coef(l, v, n) : NULL;
 }
+weft_coef *weft_load_vector(weft_loader *l, const char *name, int64_t n, float scale) {
+    return load_affine(l, name, n, scale, 0);
+}
+weft_coef *weft_load_gain(weft_loader *l, const char *path, int64_t n) {
+    return load_affine(l, weft_loader_path(l, path, ".weight"), n, 1, l->shift ? 1 : 0);
+}
+weft_coef *weft_load_bias(weft_loader *l, const char *path, int64_t n, bool has) {
+    return has ? weft_load_vector(l, weft_loader_path(l, path, ".bias"), n, 1) : NULL;
+}
 
-weft_coef *weft_load_gain_or_ones(weft_loader *l, const char *path, int64_t n, bool shift) {
-    if (weft_loader_has(l, weft_loader_path(l, path, ".weight"))) return weft_load_gain(l, path, n, shift);
-    float *v = weft_arena_get(&l->arena, (size_t)n, sizeof *v);
+weft_coef *weft_load_ones(weft_loader *l, int64_t n) {
+    float *v = l->status == WEFT_OK ? weft_arena_get(&l->arena, (size_t)n, sizeof *v) : NULL;
     if (!v) {
-        weft_loader_oom(l, path);
+        weft_loader_oom(l, "a norm");
         return NULL;
     }
     for (int64_t i = 0; i < n; i++) v[i] = 1.0f;
     return weft_load_coef(l, v, n);
+}
+weft_coef *weft_load_gain_or_ones(weft_loader *l, const char *path, int64_t n) {
+    return weft_loader_has(l, weft_loader_path(l, path, ".weight")) ? weft_load_gain(l, path, n) : weft_load_ones(l, n);
+}
+
+weft_coef *weft_load_conv(weft_loader *l, const char *path, int channels, int taps) {
+    bool converted = l->dir->converted;
+    const int64_t shape[] = {channels, converted ? taps : 1, converted ? 1 : taps};
+    const float *w = weft_load_floats(l, weft_loader_path(l, path, ".weight"), 3, shape);
+    float *t = weft_arena_get(&l->arena, (size_t)channels * (size_t)taps, sizeof *t);
+    if (!w || !t) {
+        if (w) weft_loader_oom(l, path);
+        return NULL;
+    }
+    for (int c = 0; c < channels; c++)
+        for (int i = 0; i < taps; i++) t[i * channels + c] = w[c * taps + i];
+    return weft_load_coef(l, t, (int64_t)channels * taps);
+}
+
+weft_coef *weft_load_decay(weft_loader *l, const char *name, int heads) {
+    float *a = weft_load_floats(l, name, 1, &(int64_t){heads});
+    for (int i = 0; a && i < heads; i++) a[i] = (float)-weft_exp((double)a[i]);
+    return a ? weft_load_coef(l, a, heads) : NULL;
 }

@@ -1,13 +1,17 @@
 /* model.h: a model on a device: what the engine sees of every family.
  *
  * Inside a step (weft_begin .. weft_end) the engine calls weft_model_pass() and then weft_model_logits() as often as it likes.
- * The multi-token-prediction (MTP) head is one more attention layer: its row for position p is made from the trunk's hidden row
- * p - 1 (after the final norm) and the token at p, and predicts the token at p + 1, as the trunk's row p does; there is no row 0.
- * Its keys and values are written by every pass, whatever is drafted. */
+ *
+ * Drafts come from one of two places. A multi-token-prediction (MTP) head is one more attention layer: its row for position p is
+ * made from the trunk's hidden row p - 1 (after the final norm) and the token at p, and predicts the token at p + 1, as the trunk's
+ * row p does; there is no row 0. Its keys and values are written by every pass, whatever is drafted. An assistant is a checkpoint
+ * of its own (Gemma 4) whose queries attend to the keys and values of the model itself; it writes none, and all links of its chain
+ * stand at the pending token's position. */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
 
 #include "format/model_dir.h"
+#include "format/weight.h"
 #include "ops/ops.h"
 
 typedef struct weft_model weft_model;
@@ -17,20 +21,31 @@ typedef enum weft_mtp_rows {
     WEFT_MTP_FULL,  /* also the head's output, for logits of every row (teacher-forced scoring) */
 } weft_mtp_rows;
 
-typedef enum weft_head { WEFT_HEAD_TRUNK, WEFT_HEAD_MTP } weft_head;
+typedef enum weft_head { WEFT_HEAD_TRUNK, WEFT_HEAD_DRAFT } weft_head;
 
 /* Checks every tensor against the configuration and packs it (on a dry device: checks only); registers buffers and layers. The
- * caller then plans the device. logit_rows: the most rows of one weft_model_logits() call. */
-weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir *dir, int logit_rows, weft_error *e);
+ * caller then plans the device. assistant: a drafter's folder, or NULL. logit_rows: the most rows of one weft_model_logits() call.
+ * The folders must stay open as long as the model. */
+weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir *dir, const weft_model_dir *assistant,
+                            int logit_rows, weft_error *e);
 void weft_model_close(weft_model *m);
+
+/* Takes a weight or a small vector (n 1) that a model consists of, with the module's or tensor's path. */
+typedef void (*weft_model_sink)(void *ctx, const char *path, const weft_weight *w);
+/* Checks a model's tensors and hands them over one by one, in the order of a forward pass; reads only small ones. */
+weft_status weft_model_list(const weft_model_dir *dir, weft_model_sink sink, void *ctx, weft_error *e);
 
 int weft_model_vocab(const weft_model *m); /* columns of the logits */
 bool weft_model_has_mtp(const weft_model *m);
+bool weft_model_drafts(const weft_model *m); /* it has an MTP head or an assistant */
+/* Whether a draft's position is one after the draft before it: otherwise all stand at the pending token's. */
+bool weft_model_draft_moves(const weft_model *m);
+int weft_model_window(const weft_model *m); /* positions that its sliding layers see; 0: it has none */
 
 /* The step's rows through the trunk, and through the MTP head as far as asked. */
 void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
 /* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the
- * head's own output of the previous draft step, whose rows are the same requests. */
+ * drafter's own output of the previous draft step, whose rows are the same requests. */
 void weft_model_draft(weft_model *m, bool chained);
 /* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). */
 void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed);

@@ -1,38 +1,56 @@
-/* scratch.c: the buffers of a decoder layer. Mixers and feed-forward blocks never live at the same time and share memory. */
+/* scratch.c: the buffers of a decoder layer. */
 #include "model/blocks.h"
+
+static void attention_scratch(weft_attention_scratch *a, weft_loader *l, const char *phase, const weft_heads *heads) {
+    int q = l->config->n_heads * heads->head_dim, kv = heads->n_kv_heads * heads->head_dim;
+    a->q = weft_load_buf(l, phase, q);
+    if (l->config->family == WEFT_FAMILY_QWEN_HYBRID) a->gate = weft_load_buf(l, phase, q);
+    a->attended = weft_load_buf(l, phase, q);
+    a->k = weft_load_buf(l, phase, kv);
+    a->v = weft_load_buf(l, phase, kv);
+}
+
+static void gdn_scratch(weft_scratch *s, weft_loader *l) {
+    const weft_model_config *c = l->config;
+    int values = c->gdn_v_heads * c->gdn_v_dim;
+    s->qkv = weft_load_buf(l, "delta net", 2 * c->gdn_k_heads * c->gdn_k_dim + values);
+    s->z = weft_load_buf(l, "delta net", values);
+    s->alpha = weft_load_buf(l, "delta net", c->gdn_v_heads);
+    s->beta = weft_load_buf(l, "delta net", c->gdn_v_heads);
+    s->recalled = weft_load_buf(l, "delta net", values);
+}
+
+static void mamba_scratch(weft_scratch *s, weft_loader *l) {
+    const weft_model_config *c = l->config;
+    int inner = c->mamba_heads * c->mamba_head_dim;
+    s->xbc = weft_load_buf(l, "mamba", inner + 2 * c->mamba_groups * c->mamba_state);
+    s->gate = weft_load_buf(l, "mamba", inner);
+    s->dt = weft_load_buf(l, "mamba", c->mamba_heads);
+    s->scanned = weft_load_buf(l, "mamba", inner);
+}
+
+/* Buffers of dense blocks are made when a block of their width is loaded. */
+static void moe_scratch(weft_scratch *s, weft_loader *l) {
+    const weft_model_config *c = l->config;
+    s->router = weft_load_buf(l, "feed-forward", c->n_experts);
+    s->expert_ids = weft_load_buf(l, "feed-forward", c->top_k);
+    s->expert_weights = weft_load_buf(l, "feed-forward", c->top_k);
+    s->mixed = weft_load_buf(l, "feed-forward", c->hidden_size);
+    s->shared = weft_load_buf(l, "feed-forward", c->hidden_size);
+    s->shared_gate = weft_load_buf(l, "feed-forward", 1);
+    if (!c->moe_latent) return;
+    s->latent = weft_load_buf(l, "feed-forward", c->moe_latent);
+    s->latent_out = weft_load_buf(l, "feed-forward", c->moe_latent);
+}
 
 void weft_scratch_make(weft_scratch *s, weft_loader *l) {
     const weft_model_config *c = l->config;
-    int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, values = c->gdn_v_heads * c->gdn_v_dim;
-    int dense = c->moe ? c->shared_intermediate : c->intermediate_size;
-    struct {
-        weft_buf **buf;
-        const char *phase;
-        int cols; /* 0: the model has no such block */
-    } all[] = {
-        {&s->x, NULL, c->hidden_size},
-        {&s->h, NULL, c->hidden_size},
-        {&s->delta, NULL, c->hidden_size},
-        {&s->q, "attention", q},
-        {&s->gate, "attention", q},
-        {&s->k, "attention", kv},
-        {&s->v, "attention", kv},
-        {&s->attended, "attention", q},
-        {&s->qkv, "delta net", 2 * c->gdn_k_heads * c->gdn_k_dim + values},
-        {&s->z, "delta net", values},
-        {&s->alpha, "delta net", c->gdn_v_heads},
-        {&s->beta, "delta net", c->gdn_v_heads},
-        {&s->recalled, "delta net", values},
-        {&s->mlp_gate, "feed-forward", dense},
-        {&s->mlp_up, "feed-forward", dense},
-        {&s->router, "feed-forward", c->n_experts},
-        {&s->expert_ids, "feed-forward", c->top_k},
-        {&s->expert_weights, "feed-forward", c->top_k},
-        {&s->shared, "feed-forward", dense && c->moe ? c->hidden_size : 0},
-        {&s->shared_gate, "feed-forward", dense && c->moe ? 1 : 0},
-    };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        *all[i].buf = all[i].cols ? weft_buf_make(l->dev, all[i].phase, 0, all[i].cols) : NULL;
-        if (all[i].cols && !*all[i].buf) weft_loader_oom(l, "buffers");
-    }
+    s->x = weft_load_buf(l, NULL, c->hidden_size);
+    s->h = weft_load_buf(l, NULL, c->hidden_size);
+    s->delta = weft_load_buf(l, NULL, c->hidden_size);
+    attention_scratch(&s->full, l, "attention", &c->full);
+    if (weft_config_count(c, WEFT_LAYER_SLIDING)) attention_scratch(&s->sliding, l, "sliding attention", &c->sliding);
+    if (weft_config_count(c, WEFT_LAYER_GDN)) gdn_scratch(s, l);
+    if (weft_config_count(c, WEFT_LAYER_MAMBA)) mamba_scratch(s, l);
+    if (c->n_experts) moe_scratch(s, l);
 }
