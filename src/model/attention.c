@@ -3,8 +3,8 @@
 #include "model/blocks.h"
 
 weft_coef *weft_rope_frequencies(weft_loader *l) {
-    int n = l->config->rotary_dim / 2;
-    double step = weft_ln(l->config->rope_theta) / n;
+    int n = l->config->full.rope.width / 2;
+    double step = weft_ln(l->config->full.rope.theta) / n;
     float *freq = weft_arena_get(&l->arena, (size_t)n, sizeof *freq);
     if (!freq) {
         weft_loader_oom(l, "the rotation's frequencies");
@@ -17,7 +17,7 @@ weft_coef *weft_rope_frequencies(weft_loader *l) {
 void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const char *path, bool shift, weft_coef *freq,
                                int first_key) {
     const weft_model_config *c = l->config;
-    int64_t d = c->head_dim, q = d * c->n_heads, kv = d * c->n_kv_heads, hidden = c->hidden_size;
+    int64_t d = c->full.head_dim, q = d * c->n_heads, kv = d * c->full.n_kv_heads, hidden = c->hidden_size;
     const char *q_path = weft_loader_path(l, path, ".q_proj"); /* per head: head_dim rows of q, then head_dim rows of its gate */
     a->q = weft_load_half(l, q_path, 0, d, q, hidden);
     a->gate = weft_load_half(l, q_path, 1, d, q, hidden);
@@ -27,12 +27,12 @@ void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const ch
     a->q_gain = weft_load_gain(l, weft_loader_path(l, path, ".q_norm"), d, shift);
     a->k_gain = weft_load_gain(l, weft_loader_path(l, path, ".k_norm"), d, shift);
     a->freq = freq;
-    a->eps = c->rms_norm_eps;
-    a->op = (weft_attention){.layer = weft_kv_layer(l->dev, c->n_kv_heads, c->head_dim),
+    a->eps = c->norm_eps;
+    a->op = (weft_attention){.layer = weft_kv_layer(l->dev, c->full.n_kv_heads, c->full.head_dim),
                              .n_heads = c->n_heads,
-                             .n_kv_heads = c->n_kv_heads,
-                             .head_dim = c->head_dim,
-                             .scale = 1.0f / __builtin_sqrtf((float)c->head_dim),
+                             .n_kv_heads = c->full.n_kv_heads,
+                             .head_dim = c->full.head_dim,
+                             .scale = c->attention_scale,
                              .first_key = first_key};
     if (a->op.layer < 0) weft_loader_oom(l, path);
 }

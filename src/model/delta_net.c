@@ -29,7 +29,7 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
                             .n_v_heads = c->gdn_v_heads,
                             .k_dim = c->gdn_k_dim,
                             .v_dim = c->gdn_v_dim,
-                            .conv_kernel = c->gdn_conv};
+                            .conv_kernel = c->conv_kernel};
     int channels = 2 * shape.n_k_heads * shape.k_dim + shape.n_v_heads * shape.v_dim;
     int64_t values = (int64_t)shape.n_v_heads * shape.v_dim, hidden = c->hidden_size;
     g->qkv = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_qkv"), channels, hidden);
@@ -38,7 +38,7 @@ void weft_delta_net_load(weft_delta_net *g, weft_loader *l, const char *path) {
     g->beta = weft_load_mat(l, weft_loader_path(l, path, ".in_proj_b"), shape.n_v_heads, hidden);
     g->out = weft_load_mat(l, weft_loader_path(l, path, ".out_proj"), hidden, values);
     g->gain = weft_load_gain(l, weft_loader_path(l, path, ".norm"), shape.v_dim, false); /* never zero-centred */
-    g->eps = c->rms_norm_eps;
+    g->eps = c->norm_eps;
     float *dt = weft_load_floats(l, weft_loader_path(l, path, ".dt_bias"), 1, &(int64_t){shape.n_v_heads});
     g->op = (weft_gdn){.layer = weft_gdn_layer(l->dev, &shape),
                        .conv = load_conv(l, weft_loader_path(l, path, ".conv1d"), channels, shape.conv_kernel),

@@ -13,9 +13,9 @@ void weft_feed_forward_load(weft_feed_forward *f, weft_loader *l, const char *pa
     const weft_model_config *c = l->config;
     int64_t hidden = c->hidden_size;
     int dense = mtp ? weft_loader_rows(l, weft_loader_path(l, path, ".gate_proj")) : 0;
-    if (!c->moe || dense) {
-        load_dense(f, l, path, c->moe ? dense : c->intermediate_size);
-        if (!c->moe) return;
+    if (!c->n_experts || dense) {
+        load_dense(f, l, path, c->n_experts ? dense : c->intermediate_size);
+        if (!c->n_experts) return;
         f->own_gate = weft_buf_make(l->dev, "feed-forward", 0, dense);
         f->own_up = weft_buf_make(l->dev, "feed-forward", 0, dense);
         if (!f->own_gate || !f->own_up) weft_loader_oom(l, path);

@@ -3,6 +3,7 @@
  * Three of four layers are Gated DeltaNet, the fourth is full attention with a sigmoid output gate; every layer is followed by a
  * SwiGLU or a mixture of experts. Norms come before the blocks, gains are zero-centred in Hugging Face checkpoints. */
 #include "base/alloc.h"
+#include "base/str.h"
 #include "model/blocks.h"
 #include "model/model.h"
 
@@ -150,7 +151,7 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     const char *trunk = l->dir->trunk;
     bool shift = !l->dir->converted;
     m->vocab = c->vocab_size;
-    m->eps = c->rms_norm_eps;
+    m->eps = c->norm_eps;
     m->has_mtp = l->dir->mtp != NULL;
     m->n_layers = c->n_layers;
     m->hidden = weft_buf_make(l->dev, NULL, 0, c->hidden_size);
@@ -172,7 +173,14 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     if (m->has_mtp) mtp_load(m, l, freq);
 }
 
+static bool runs(const weft_model_config *c) {
+    return c->family == WEFT_FAMILY_QWEN_HYBRID && weft_starts_with(c->type, "qwen3_5");
+}
+
 weft_status weft_model_load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, int logit_rows, weft_error *e) {
+    if (!runs(&dir->config))
+        return weft_fail(e, WEFT_ESUPPORT, "%s: models of type '%s' cannot be run yet; this version runs: qwen3_5, qwen3_5_moe",
+                         dir->path, dir->config.type);
     weft_model *m = weft_calloc(1, sizeof *m);
     if (!m) return weft_fail_oom(e, "the model");
     m->dev = dev;

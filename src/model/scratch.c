@@ -3,8 +3,8 @@
 
 void weft_scratch_make(weft_scratch *s, weft_loader *l) {
     const weft_model_config *c = l->config;
-    int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, values = c->gdn_v_heads * c->gdn_v_dim;
-    int dense = c->moe ? c->shared_intermediate : c->intermediate_size;
+    int q = c->n_heads * c->full.head_dim, kv = c->full.n_kv_heads * c->full.head_dim, values = c->gdn_v_heads * c->gdn_v_dim;
+    int dense = c->n_experts ? c->shared_intermediate : c->intermediate_size;
     struct {
         weft_buf **buf;
         const char *phase;
@@ -28,8 +28,8 @@ void weft_scratch_make(weft_scratch *s, weft_loader *l) {
         {&s->router, "feed-forward", c->n_experts},
         {&s->expert_ids, "feed-forward", c->top_k},
         {&s->expert_weights, "feed-forward", c->top_k},
-        {&s->shared, "feed-forward", dense && c->moe ? c->hidden_size : 0},
-        {&s->shared_gate, "feed-forward", dense && c->moe ? 1 : 0},
+        {&s->shared, "feed-forward", dense && c->n_experts ? c->hidden_size : 0},
+        {&s->shared_gate, "feed-forward", dense && c->n_experts ? 1 : 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].buf = all[i].cols ? weft_buf_make(l->dev, all[i].phase, 0, all[i].cols) : NULL;
