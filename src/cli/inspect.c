@@ -28,9 +28,16 @@ typedef struct packing { /* weights of one part that are packed alike */
     uint64_t bytes; /* in the files */
 } packing;
 
+/* How many numbers the network has, counted from its sizes. */
+typedef struct parameters {
+    int64_t trunk;  /* embedding, layers, final norm, output head where it is not the embedding */
+    int64_t active; /* of these, what one token uses: all but the experts not chosen */
+    int64_t mtp;    /* the drafter, without the embedding and head that it shares */
+} parameters;
+
 typedef struct report {
     weft_model_dir dir;
-    weft_parameters parameters;
+    parameters parameters;
     uint64_t file_bytes; /* of all tensors, those that are not used too */
     packing packings[FORMATS];
     int n_packings;
@@ -50,6 +57,36 @@ static const char *path_of(char buf[256], const char *fmt, ...) {
     vsnprintf(buf, 256, fmt, ap);
     va_end(ap);
     return buf;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------------------------------------ */
+
+/* Both kinds of layer with their norms; `experts` of the feed-forward block's experts are counted. */
+static int64_t layer_parameters(const weft_model_config *c, weft_layer_kind kind, int64_t experts) {
+    int64_t hidden = c->hidden_size, n = 2 * hidden;
+    if (kind == WEFT_LAYER_ATTENTION) {
+        int64_t q = (int64_t)c->n_heads * c->full.head_dim, kv = (int64_t)c->full.n_kv_heads * c->full.head_dim;
+        n += hidden * (2 * q + 2 * kv) + q * hidden +
+             2 * (int64_t)c->full.head_dim; /* queries and gates, keys, values; output; norms */
+    } else {
+        int64_t v = (int64_t)c->gdn_v_heads * c->gdn_v_dim, channels = 2 * (int64_t)c->gdn_k_heads * c->gdn_k_dim + v;
+        n += hidden * (channels + v + 2 * (int64_t)c->gdn_v_heads) + v * hidden; /* qkv, z, b and a; output */
+        n += channels * c->conv_kernel + 2 * (int64_t)c->gdn_v_heads + c->gdn_v_dim;
+    }
+    if (!c->n_experts) return n + 3 * hidden * c->intermediate_size;
+    n += hidden * c->n_experts + hidden; /* router, gate of the shared expert */
+    return n + 3 * hidden * (experts * c->moe_intermediate + c->shared_intermediate);
+}
+
+static parameters count_parameters(const weft_model_config *c, bool tied) {
+    int64_t hidden = c->hidden_size, ends = hidden * c->vocab_size * (tied ? 1 : 2) + hidden;
+    parameters p = {.trunk = ends, .active = ends};
+    for (int i = 0; i < c->n_layers; i++) {
+        p.trunk += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->n_experts);
+        p.active += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->top_k);
+    }
+    p.mtp = 2 * hidden * hidden + 3 * hidden + layer_parameters(c, WEFT_LAYER_ATTENTION, c->n_experts);
+    return p;
 }
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
@@ -86,7 +123,7 @@ static weft_status add_all(report *r, part p, const char *path, const module *m,
 static int dense_inner(const report *r, const char *layer) {
     char name[256];
     const weft_tensor *x = weft_tensors_find(r->dir.tensors, path_of(name, "%smlp.gate_proj.weight", layer));
-    return r->dir.config.moe && x && x->rank == 2 ? (int)x->shape[0] : 0;
+    return r->dir.config.n_experts && x && x->rank == 2 ? (int)x->shape[0] : 0;
 }
 
 static bool has(const report *r, const char *path, const char *rest) {
@@ -122,10 +159,11 @@ static weft_status add_experts(report *r, part p, const char *path, weft_error *
 /* The drafter's layer is counted as one part, whatever the weight does in it. */
 static weft_status add_layer(report *r, const char *path, bool attends, bool mtp, weft_error *e) {
     const weft_model_config *c = &r->dir.config;
-    int64_t hidden = c->hidden_size, q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+    int64_t hidden = c->hidden_size, q = (int64_t)c->n_heads * c->full.head_dim,
+            kv = (int64_t)c->full.n_kv_heads * c->full.head_dim;
     int64_t v = (int64_t)c->gdn_v_heads * c->gdn_v_dim, channels = 2 * (int64_t)c->gdn_k_heads * c->gdn_k_dim + v;
     int dense = dense_inner(r, path);
-    bool moe = c->moe && !dense;
+    bool moe = c->n_experts && !dense;
     int64_t inner = moe ? c->shared_intermediate : dense ? dense : c->intermediate_size;
     const module attention[] = {{"self_attn.q_proj", 2 * q, hidden},
                                 {"self_attn.k_proj", kv, hidden},
@@ -231,14 +269,8 @@ static const char *packing_text(const packing *p, char buf[64]) {
     return buf;
 }
 
-static int count_layers(const weft_model_config *c, weft_layer_kind kind) {
-    int n = 0;
-    for (int i = 0; i < c->n_layers; i++) n += c->layer_kind[i] == kind;
-    return n;
-}
-
 static const char *family(const report *r) {
-    return r->dir.config.moe ? "qwen3_5_moe" : "qwen3_5";
+    return r->dir.config.n_experts ? "qwen3_5_moe" : "qwen3_5";
 }
 static const char *norms(bool converted) {
     return converted ? "absolute, as converted for MLX" : "zero-centred, as published";
@@ -249,20 +281,20 @@ static void print_model(const report *r) {
     char a[32], b[32];
     printf("model         %s\n", r->dir.path);
     printf("family        %s: %d layers, %d Gated DeltaNet and %d attention\n", family(r), c->n_layers,
-           count_layers(c, WEFT_LAYER_GDN), count_layers(c, WEFT_LAYER_ATTENTION));
+           weft_config_count(c, WEFT_LAYER_GDN), weft_config_count(c, WEFT_LAYER_ATTENTION));
     printf("sizes         hidden %d, vocabulary %d, trained for %s tokens\n", c->hidden_size, c->vocab_size,
            grouped(c->max_position, a));
-    printf("attention     %d heads, %d of keys and values, %d wide, %d of it rotary\n", c->n_heads, c->n_kv_heads, c->head_dim,
-           c->rotary_dim);
+    printf("attention     %d heads, %d of keys and values, %d wide, %d of it rotary\n", c->n_heads, c->full.n_kv_heads,
+           c->full.head_dim, c->full.rope.width);
     printf("delta net     %d value heads of %d, %d key heads of %d, convolution over %d\n", c->gdn_v_heads, c->gdn_v_dim,
-           c->gdn_k_heads, c->gdn_k_dim, c->gdn_conv);
-    if (c->moe)
+           c->gdn_k_heads, c->gdn_k_dim, c->conv_kernel);
+    if (c->n_experts)
         printf("feed-forward  %d of %d experts, %d wide, and a shared one, %d wide\n", c->top_k, c->n_experts, c->moe_intermediate,
                c->shared_intermediate);
     else
         printf("feed-forward  %d wide\n", c->intermediate_size);
     printf("parameters    %s in the trunk", grouped(r->parameters.trunk, a));
-    if (c->moe) printf(", %s of them used by a token", grouped(r->parameters.active, b));
+    if (c->n_experts) printf(", %s of them used by a token", grouped(r->parameters.active, b));
     printf("\noutput head   %s\n", r->dir.head ? "a matrix of its own" : "the embedding");
     if (r->dir.mtp)
         printf("MTP head      %s parameters; norms %s%s\n", grouped(r->parameters.mtp, a), norms(r->dir.mtp_converted),
@@ -373,7 +405,7 @@ static int print_json(const report *r) {
     put_text(o, "model", r->dir.path);
     put_text(o, "family", family(r));
     put_int(o, "layers", c->n_layers);
-    put_int(o, "attention_layers", count_layers(c, WEFT_LAYER_ATTENTION));
+    put_int(o, "attention_layers", weft_config_count(c, WEFT_LAYER_ATTENTION));
     put_int(o, "hidden_size", c->hidden_size);
     put_int(o, "vocab_size", c->vocab_size);
     put_int(o, "max_position", c->max_position);
@@ -427,14 +459,14 @@ static weft_status inspect(report *r, const char *path, int64_t context, const w
     WEFT_TRY(plan(r, context, want, e)); /* checks every tensor against the config */
     WEFT_TRY(add_model(r, e));
     for (size_t i = 0; i < weft_tensors_count(r->dir.tensors); i++) r->file_bytes += weft_tensors_at(r->dir.tensors, i)->bytes;
-    r->parameters = weft_config_parameters(&r->dir.config, !r->dir.head);
+    r->parameters = count_parameters(&r->dir.config, !r->dir.head);
     char layer[256];
     int inner = r->dir.mtp ? dense_inner(r, path_of(layer, "%slayers.0.", r->dir.mtp)) : 0;
     if (inner) {
         weft_model_config dense = r->dir.config;
-        dense.moe = false;
+        dense.n_experts = 0;
         dense.intermediate_size = inner;
-        r->parameters.mtp = weft_config_parameters(&dense, true).mtp;
+        r->parameters.mtp = count_parameters(&dense, true).mtp;
     }
     return WEFT_OK;
 }

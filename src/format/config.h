@@ -14,11 +14,55 @@
 #define WEFT_MAX_LAYERS 1024
 #define WEFT_MAX_EOS 16
 
+/* The families, each a file in src/model. */
 typedef enum weft_family {
-    WEFT_FAMILY_QWEN35, /* Qwen3.5, 3.6, 3.8, dense and MoE: Gated DeltaNet layers with a gated attention layer between */
+    WEFT_FAMILY_QWEN_HYBRID,      /* Qwen3-Next, Qwen3.5, 3.6, 3.8: Gated DeltaNet layers with a gated attention layer between */
+    WEFT_FAMILY_LLAMA,            /* Llama 3, Qwen2, Qwen3, Qwen3-MoE, Qwen3-Embedding and -Reranker: the plain decoder */
+    WEFT_FAMILY_GEMMA3,           /* Gemma 3 text */
+    WEFT_FAMILY_GEMMA4,           /* Gemma 4 text */
+    WEFT_FAMILY_GEMMA4_ASSISTANT, /* a drafter: not a model by itself */
+    WEFT_FAMILY_NEMOTRON_H,       /* Nemotron-H, Nemotron 3: Mamba-2, attention, MLP and mixtures, one block a layer */
 } weft_family;
 
-typedef enum weft_layer_kind { WEFT_LAYER_GDN, WEFT_LAYER_ATTENTION } weft_layer_kind;
+/* What a layer mixes positions with; in Nemotron-H also layers that do not, and are one feed-forward block. */
+typedef enum weft_layer_kind {
+    WEFT_LAYER_GDN,
+    WEFT_LAYER_MAMBA,
+    WEFT_LAYER_ATTENTION, /* sees all positions before it */
+    WEFT_LAYER_SLIDING,   /* sees the last `window` */
+    WEFT_LAYER_MLP,
+    WEFT_LAYER_MOE,
+} weft_layer_kind;
+
+typedef enum weft_activation { WEFT_SILU, WEFT_GELU_TANH, WEFT_RELU2 } weft_activation;
+
+typedef enum weft_rope_kind {
+    WEFT_ROPE_NONE,
+    WEFT_ROPE_DEFAULT,
+    WEFT_ROPE_LINEAR,
+    WEFT_ROPE_LLAMA3,
+    WEFT_ROPE_YARN,
+    WEFT_ROPE_PROPORTIONAL,
+} weft_rope_kind;
+
+/* Rotary position embedding: pairs (j, j + width / 2) of a head's first `width` dimensions turn by position * frequency j. */
+typedef struct weft_rope {
+    weft_rope_kind kind;
+    double theta;
+    int width;     /* even, <= head_dim. PROPORTIONAL: head_dim, of whose pairs only the first `turning` turn */
+    int turning;   /* pairs with a frequency that is not 0 */
+    double factor; /* LINEAR, LLAMA3, YARN, PROPORTIONAL: 1 where not said */
+    double low_freq_factor, high_freq_factor; /* LLAMA3 */
+    double beta_fast, beta_slow;              /* YARN */
+    double attention_factor;                  /* YARN: queries and keys are multiplied by it; otherwise 1 */
+    double original_context;                  /* LLAMA3, YARN: positions of the first training */
+} weft_rope;
+
+/* The attention layers of one kind. */
+typedef struct weft_heads {
+    int n_kv_heads, head_dim; /* n_kv_heads divides n_heads */
+    weft_rope rope;
+} weft_heads;
 
 typedef enum weft_tie { WEFT_TIE_UNSAID, WEFT_TIE_NO, WEFT_TIE_YES } weft_tie;
 
@@ -32,34 +76,58 @@ typedef struct weft_quant {
 
 typedef struct weft_model_config {
     weft_family family;
-    bool moe;
+    const char *type; /* model_type as the file spells it: "qwen3_moe" */
     weft_dtype dtype; /* what the publisher computed in; WEFT_DTYPES: not said */
 
     int vocab_size;
     int hidden_size;
-    int intermediate_size; /* of dense layers; 0 in MoE models */
+    int intermediate_size; /* of dense feed-forward blocks; 0 where there are none */
     int n_layers;
     uint8_t layer_kind[WEFT_MAX_LAYERS]; /* weft_layer_kind of layers 0..n_layers-1 */
-    float rms_norm_eps;
-    int max_position; /* the context the model was trained for */
-    weft_tie tie;     /* is the output head the embedding? */
+    float norm_eps;
+    int max_position;           /* the context the model was trained for */
+    weft_tie tie;               /* is the output head the embedding? */
+    weft_activation activation; /* of feed-forward blocks; RELU2 blocks have no gate */
+    float logit_cap;            /* logits are cap * tanh(logit / cap); 0: as they are */
 
     /* attention layers */
-    int n_heads, n_kv_heads, head_dim; /* n_kv_heads divides n_heads */
-    int rotary_dim;                    /* even, <= head_dim; the first rotary_dim dimensions of a head rotate */
-    double rope_theta;
+    int n_heads;
+    weft_heads full, sliding; /* of ATTENTION and of SLIDING layers; the same where the config makes no difference */
+    int window;               /* positions that a sliding layer sees, its own included; 0: no such layers */
+    float attention_scale;    /* of q k: 1 / sqrt(head_dim), or what the config says; YARN's factor is not in it */
+    bool qkv_bias, o_bias;    /* projections with a bias; mlp_bias: those of dense feed-forward blocks */
+    bool mlp_bias;
+    bool qk_norm;         /* a norm on each head's q and k */
+    bool k_eq_v;          /* Gemma 4: full layers have no v projection, v is the k projection's output */
+    int kv_shared_layers; /* Gemma 4: the last so many layers read the keys and values of an earlier one */
+    bool double_wide_mlp; /* Gemma 4: layers with shared keys have 2 * intermediate_size */
+    int layer_inputs;     /* Gemma 4: columns of each layer's own embedding of the token (per-layer embeddings); 0: none */
 
     /* Gated DeltaNet layers */
     int gdn_k_heads, gdn_v_heads, gdn_k_dim, gdn_v_dim; /* gdn_k_heads divides gdn_v_heads */
-    int gdn_conv;                                       /* taps of the convolution */
 
-    /* mixture of experts; 0 in dense models */
+    /* Mamba-2 layers */
+    int mamba_heads, mamba_head_dim, mamba_groups, mamba_state; /* mamba_groups divides mamba_heads */
+    bool mamba_conv_bias;
+    double dt_low, dt_high; /* the time step is clipped to this range; dt_high may be infinite */
+
+    int conv_kernel; /* taps of the convolution before a recurrence */
+
+    /* mixtures of experts; n_experts 0: none */
     int n_experts, top_k;
     int moe_intermediate;    /* of a routed expert */
-    int shared_intermediate; /* of the shared expert */
-    bool norm_topk;          /* the chosen experts' weights are renormalised to sum 1 */
+    int shared_intermediate; /* of the shared expert; 0: there is none */
+    int moe_latent;      /* routed experts work on so many columns, projected from the hidden row and back; 0: on the hidden row */
+    bool norm_topk;      /* the chosen experts' weights are renormalised to sum 1 */
+    bool sigmoid_router; /* scores are sigmoids, chosen by score + a bias of each expert; otherwise a softmax */
+    int router_groups, router_top_groups; /* experts are chosen in the best so many of these groups; 1, 1: no groups */
+    float routed_scale;                   /* the weights are multiplied by it */
 
     int mtp_layers; /* 0 or 1: a multi-token-prediction layer is announced (converters drop its tensors and keep the number) */
+
+    /* the drafter of Gemma 4 */
+    int backbone_hidden;           /* hidden_size of its target */
+    int n_centroids, centroid_top; /* its head looks at the tokens of the best centroid_top of n_centroids; 0: at all tokens */
 
     int n_eos; /* every end token that any of the files names: generation stops at each */
     int eos[WEFT_MAX_EOS];
@@ -80,13 +148,12 @@ weft_status weft_model_config_parse(weft_model_config *c, const char *text, size
 weft_status weft_model_config_read(weft_model_config *c, const char *folder, weft_error *e);
 void weft_model_config_free(weft_model_config *c);
 
-/* How many numbers the network has, counted from its sizes. */
-typedef struct weft_parameters {
-    int64_t trunk;  /* embedding, layers, final norm, output head where it is not the embedding */
-    int64_t active; /* of these, what one token uses: all but the experts not chosen */
-    int64_t mtp;    /* the drafter, without the embedding and head that it shares */
-} weft_parameters;
-weft_parameters weft_config_parameters(const weft_model_config *c, bool tied);
+/* The attention layers of a kind. */
+static inline const weft_heads *weft_config_heads(const weft_model_config *c, weft_layer_kind kind) {
+    return kind == WEFT_LAYER_SLIDING ? &c->sliding : &c->full;
+}
+/* Layers of a kind. */
+int weft_config_count(const weft_model_config *c, weft_layer_kind kind);
 
 /* A module's path without the wrappers that converters put before it: "language_model.model.layers.0.mlp.gate" and
  * "model.layers.0.mlp.gate" are both "layers.0.mlp.gate". Points into `path`. */

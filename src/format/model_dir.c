@@ -102,11 +102,11 @@ static weft_status find_conversion(weft_model_dir *d, weft_error *e) {
     snprintf(name, sizeof name, "layers.%d.linear_attn.conv1d.weight", layer);
     const weft_tensor *x = find(d, d->trunk, name);
     if (!x) return weft_fail(e, WEFT_EFORMAT, "%s: the tensor '%s%s' is missing", d->path, d->trunk, name);
-    bool raw = x->rank == 3 && x->shape[1] == 1 && x->shape[2] == c->gdn_conv;
-    d->converted = x->rank == 3 && x->shape[1] == c->gdn_conv && x->shape[2] == 1;
+    bool raw = x->rank == 3 && x->shape[1] == 1 && x->shape[2] == c->conv_kernel;
+    d->converted = x->rank == 3 && x->shape[1] == c->conv_kernel && x->shape[2] == 1;
     if (raw || d->converted) return WEFT_OK;
     return weft_fail(e, WEFT_EFORMAT, "%s: tensor '%.200s' is %s; expected [channels, 1, %d] or [channels, %d, 1]", x->file,
-                     x->name, weft_shape_text(x->rank, x->shape, shape), c->gdn_conv, c->gdn_conv);
+                     x->name, weft_shape_text(x->rank, x->shape, shape), c->conv_kernel, c->conv_kernel);
 }
 
 /* Converters drop the drafter, or add it raw, or add it converted. In a raw trunk it is raw. In a converted one the mean of its

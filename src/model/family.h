@@ -30,7 +30,7 @@ struct weft_model {
     const weft_family_methods *family;
     weft_dev *dev;
     weft_arena arena; /* what weights on disk need */
-    int vocab, n_layers, window;
+    int vocab, hidden_size, n_layers, window;
     float eps, embed_scale;
     weft_mat *embed;    /* [vocab, hidden] */
     weft_output output; /* the head; its weight is embed where tied */
@@ -48,6 +48,8 @@ struct weft_model {
 
 extern const weft_family_methods weft_qwen_hybrid, weft_llama, weft_gemma3, weft_gemma4, weft_nemotron_h;
 
+/* sqrt(n) rounded to BF16: Gemma's scale of the embedding, as it was trained. */
+float weft_root_bf16(int n);
 /* Embeds the step's tokens into s.x. */
 void weft_model_embed(weft_model *m);
 /* Modules of an MTP head by their names after the head's prefix. */

@@ -1,8 +1,19 @@
 /* model.c: what all families share: loading around their layers, the embedding, the heads, drafting. */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "model/family.h"
 
 /* ---- passes -------------------------------------------------------------------------------------------------------------- */
+
+float weft_root_bf16(int n) {
+    float root = __builtin_sqrtf((float)n);
+    uint32_t bits;
+    memcpy(&bits, &root, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000; /* to nearest, ties to even */
+    memcpy(&root, &bits, sizeof bits);
+    return root;
+}
 
 void weft_model_embed(weft_model *m) {
     weft_embed(m->dev, m->s.x, m->embed, m->embed_scale);
@@ -110,6 +121,7 @@ static const weft_family_methods *family_of(const weft_model_config *c) {
 static void load_model(weft_model *m, weft_loader *l, int logit_rows) {
     const weft_model_config *c = l->config;
     m->vocab = c->vocab_size;
+    m->hidden_size = c->hidden_size;
     m->n_layers = c->n_layers;
     m->eps = c->norm_eps;
     m->embed_scale = 1;

@@ -286,7 +286,7 @@ static void test_mlx_dense(void **state) {
     assert_int_equal(d.config.n_layers, 5);
     assert_int_equal(d.config.layer_kind[3], WEFT_LAYER_ATTENTION);
     assert_int_equal(d.config.layer_kind[4], WEFT_LAYER_GDN);
-    assert_int_equal(d.config.rotary_dim, 16);
+    assert_int_equal(d.config.full.rope.width, 16);
     assert_int_equal(d.config.n_eos, 0);
     assert_int_equal(d.config.tie, WEFT_TIE_YES);
     assert_string_equal(weft_tensors_metadata(d.tensors, "format"), "mlx");

@@ -211,8 +211,8 @@ static void test_no_model(void **state) {
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_ESUPPORT,
                 "only GGUF files; these are not supported yet, safetensors are");
     scratch_empty();
-    put_text("config.json", "{\"model_type\": \"llama\"}");
-    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_ESUPPORT, "model_type 'llama' is not supported yet");
+    put_text("config.json", "{\"model_type\": \"mamba\"}");
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_ESUPPORT, "model_type 'mamba' is not supported");
     put_text("config.json", tiny_config);
     assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "no .safetensors file in it");
     put_tensors("model.safetensors", NULL, 0, NULL);
