@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "format/activation.h"
 #include "format/dtype.h"
 
 #define WEFT_MAX_LAYERS 1024
@@ -33,8 +34,6 @@ typedef enum weft_layer_kind {
     WEFT_LAYER_MLP,
     WEFT_LAYER_MOE,
 } weft_layer_kind;
-
-typedef enum weft_activation { WEFT_SILU, WEFT_GELU_TANH, WEFT_RELU2 } weft_activation;
 
 typedef enum weft_rope_kind {
     WEFT_ROPE_NONE,

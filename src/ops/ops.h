@@ -96,6 +96,14 @@ typedef struct weft_gdn_shape {
 /* A Gated DeltaNet layer in every slot: state [n_v_heads, k_dim, v_dim] and the last conv_kernel - 1 raw rows. */
 int weft_gdn_layer(weft_dev *dev, const weft_gdn_shape *shape);
 
+typedef struct weft_mamba_shape {
+    int n_heads, head_dim;
+    int n_groups, state_dim; /* of B and C; head h uses group h / (n_heads / n_groups) */
+    int conv_kernel;         /* taps of the depthwise convolution */
+} weft_mamba_shape;
+/* A Mamba-2 layer in every slot: state [n_heads, head_dim, state_dim] and the last conv_kernel - 1 raw rows. */
+int weft_mamba_layer(weft_dev *dev, const weft_mamba_shape *shape);
+
 /* A carry: one row [cols] in every slot, the last certain row of what weft_shift() is given. */
 int weft_carry(weft_dev *dev, int cols);
 
@@ -175,6 +183,10 @@ void weft_add_norm(weft_dev *dev, weft_buf *x, const weft_buf *d, weft_buf *y, c
 /* y = norm(x) * silu(z): norm first, gate after (Gated DeltaNet's output). */
 void weft_norm_gated(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *z, const weft_coef *gain, float eps);
 
+/* Over groups of `group` columns: y = gain * u / sqrt(mean(u^2) + eps) with u = x * silu(z): gate first, norm after (Mamba-2's
+ * output). gain has all columns. y may be x or z. */
+void weft_gate_norm(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf *z, const weft_coef *gain, int group, float eps);
+
 /* y[i] = W[i] x, for n weights of the same k. */
 void weft_linear(weft_dev *dev, weft_buf *const *y, const weft_mat *const *w, int n, const weft_buf *x);
 /* y = act(gate) * up, without `up` (NULL) act(gate). y may be gate or up. */
@@ -220,6 +232,20 @@ typedef struct weft_gdn {
  * L2-normalised q and k, then per token  S = a S; d = b (v - S'k); S = S + k d'; y = S'q  with a = exp(decay softplus(alpha +
  * dt_bias)), b = sigmoid(beta). alpha, beta: [rows, n_v_heads]; y: [rows, n_v_heads * v_dim]. */
 void weft_gdn_run(weft_dev *dev, weft_buf *y, const weft_buf *qkv, const weft_buf *alpha, const weft_buf *beta, const weft_gdn *g);
+
+typedef struct weft_mamba {
+    int layer;                  /* from weft_mamba_layer() */
+    const weft_coef *conv;      /* [conv_kernel, channels]: taps oldest first; channels: n_heads head_dim + 2 n_groups state_dim */
+    const weft_coef *conv_bias; /* [channels]; NULL: none */
+    const weft_coef *decay;     /* [n_heads]: -exp(A_log) */
+    const weft_coef *dt_bias;   /* [n_heads] */
+    const weft_coef *skip;      /* [n_heads]: D */
+    float dt_low, dt_high;      /* limits of a step, the high one may be infinite */
+} weft_mamba;
+/* Mamba-2 (Dao and Gu 2024, arXiv 2405.21060): depthwise convolution, bias and silu over xbc's channels [x | B | C], then per token
+ * and head  S = a S + dt x B';  y = S C + D x  with dt = clip(softplus(dt + dt_bias)), a = exp(decay dt). xbc: [rows, channels], as
+ * projected; dt: [rows, n_heads]; y: [rows, n_heads * head_dim]. */
+void weft_mamba_run(weft_dev *dev, weft_buf *y, const weft_buf *xbc, const weft_buf *dt, const weft_mamba *m);
 
 /* How a mixture chooses: scores are the softmax of the logits, or their sigmoids. */
 typedef struct weft_router {

@@ -4,151 +4,12 @@
  * input. Inputs are allocated to their exact length (the address sanitizer sees one float too many), outputs stand between guards.
  * The operator: a sequence may be cut into passes, drafted, dropped, replayed, snapshot, restored and spread over threads in any
  * way, and its outputs and slots are those of one row at a time. Denormals count as zero, as in the library's workers. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
+enum { LEN = 330 };
+#include "recurrent_walks.h"
 
-#include <float.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/fpu.h"
-#include "ops/cpu/kernels.h"
-
-#define U 0x1p-24 /* half an ulp of 1: the relative error of one rounding */
 #define C GDN_COLUMNS
 
-/* What silu, exp and softplus may be off by, relative to the exact value, and the decay at exponent -1. */
-#define SILU_ERROR (5 * U)
-#define SIGMOID_ERROR (5.5 * U)
-#define EXP_ERROR (2.5 * U)
-#define SOFTPLUS_ERROR (12 * U)
-
-/* ---- tables, memory, numbers ---------------------------------------------------------------------------------------------- */
-
-static const weft_isa *isas[8];
 static const weft_gdn_kernels *tables[8];
-static int n_tables;
-
-/* The reference first. Instruction sets may share a table. */
-static void find_tables(void) {
-    int n = 0;
-    while (weft_isas[n]) n++;
-    while (n--) {
-        if (!weft_isa_here(weft_isas[n])) {
-            print_message("skipped: %s, this processor has none\n", weft_isas[n]->name);
-            continue;
-        }
-        isas[n_tables] = weft_isas[n];
-        tables[n_tables++] = weft_isas[n]->gdn;
-    }
-}
-#define EACH_TABLE(t) for (int t = 0; t < n_tables; t++)
-
-static uint64_t seed = 1;
-static uint32_t bits32(void) {
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    return (uint32_t)(seed * 0x2545f4914f6cdd1dull >> 32);
-}
-static int below(int n) {
-    return (int)(bits32() % (uint32_t)n);
-}
-static double unit_random(void) {
-    return (double)bits32() * 0x1p-31 - 1;
-} /* -1 .. 1 */
-static uint32_t to_bits(float f) {
-    uint32_t b;
-    memcpy(&b, &f, 4);
-    return b;
-}
-static float from_bits(uint32_t b) {
-    float f;
-    memcpy(&f, &b, 4);
-    return f;
-}
-
-typedef enum kind { PLAIN, WIDE, TINY, SPECIAL, KINDS } kind;
-/* PLAIN: about 1. WIDE: exponents -40 .. 40. TINY: denormals, zeros of both signs, numbers about the smallest normal. SPECIAL:
- * huge numbers, infinities and NaN among the others; only bits are compared then. */
-static float number(kind k) {
-    static const float special[] = {INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, -0.0f};
-    float x = (float)unit_random();
-    switch (k) {
-    case PLAIN: return x;
-    case WIDE: return ldexpf(x, below(81) - 40);
-    case TINY: return below(3) ? from_bits(bits32() & 0x81ffffff) : below(2) ? -0.0f : x;
-    default: {
-        int i = below(9);
-        return i < 6 ? special[i] : ldexpf(x, 100);
-    }
-    }
-}
-static double daz(float x) {
-    return fabsf(x) < FLT_MIN ? 0.0 : (double)x;
-}
-
-static void *held[128];
-static int n_held;
-static void *hold(void *p) {
-    assert_non_null(p);
-    assert_true(n_held < 128);
-    return held[n_held++] = p;
-}
-static void drop_all(void) {
-    while (n_held) free(held[--n_held]);
-}
-/* n floats, not one more. */
-static float *input(int n, kind k) {
-    float *v = hold(malloc((size_t)(n ? n : 1) * sizeof *v));
-    for (int i = 0; i < n; i++) v[i] = number(k);
-    return v;
-}
-/* Rows of n floats with zeros up to ld. */
-static float *zero_padded(int rows, int n, int ld, kind k) {
-    float *v = input(rows * ld, k);
-    for (int i = 0; i < rows * ld; i++)
-        if (i % ld >= n) v[i] = 0;
-    return v;
-}
-
-enum { GUARD = 16 };
-static const uint32_t canary = 0x7fa5a5a5; /* a NaN that no kernel computes */
-static float *output(int n, const float *from) {
-    float *v = hold(malloc((size_t)(n + 2 * GUARD) * sizeof *v));
-    for (int i = 0; i < n + 2 * GUARD; i++) memcpy(v + i, &canary, 4);
-    if (from && n) memcpy(v + GUARD, from, (size_t)n * sizeof *v);
-    return v + GUARD;
-}
-static bool untouched(float x) {
-    return to_bits(x) == canary;
-}
-static void guards_hold(const char *what, const float *v, int n) {
-    for (int i = 1; i <= GUARD; i++)
-        if (!untouched(v[-i]) || !untouched(v[n + i - 1])) fail_msg("%s: wrote outside its output of %d", what, n);
-}
-static void same(const char *what, const float *a, const float *b, int n) {
-    for (int i = 0; i < n; i++)
-        if (to_bits(a[i]) != to_bits(b[i]) && !(isnan(a[i]) && isnan(b[i])))
-            fail_msg("%s: element %d of %d is %a in one place and %a in another", what, i, n, (double)a[i], (double)b[i]);
-}
-/* Flushing to zero adds some of the smallest normals to any error. */
-static void near_to(const char *what, int i, double got, double want, double bound) {
-    if (!(fabs(got - want) <= bound + 4 * (double)FLT_MIN))
-        fail_msg("%s: element %d is %.9g, not %.9g (bound %.3g)", what, i, got, want, bound);
-}
-/* (1 + u)^n - 1: n roundings in a row. */
-static double roundings(int n) {
-    return n * U / (1 - n * U);
-}
-static double ref_sigmoid(double x) {
-    return 1 / (1 + exp(-x));
-}
-static double ref_silu(double x) {
-    return x / (1 + exp(-x));
-}
 
 static weft_gdn_ahead nothing_ahead(const void *p) {
     return (weft_gdn_ahead){p, 0};
@@ -159,7 +20,7 @@ static weft_gdn_ahead nothing_ahead(const void *p) {
 /* silu through a convolution of one tap that is 1. */
 static void silu_of(int t, float *y, const float *x) {
     static const float one[LANES] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    tables[t]->conv(y, LANES, &x, 0, 1, 1, one, LANES, LANES, LANES);
+    tables[t]->conv(y, LANES, &x, 0, 1, 1, one, LANES, NULL, LANES, LANES);
 }
 static void test_silu(void **state) {
     (void)state;
@@ -192,12 +53,12 @@ static void test_conv(void **state) {
         kind kd = (kind)(round % KINDS);
         int taps = 1 + round % 8, n = 1 + below(100), room = (n + 15) / 16 * 16 + 16 * below(2), rows = 1 + below(4), at = below(9);
         int ldw = n + below(9), ldy = room + below(7);
-        float *w = input((taps - 1) * ldw + n, PLAIN), *first = NULL;
+        float *w = input((taps - 1) * ldw + n, PLAIN), *bias = below(2) ? input(n, PLAIN) : NULL, *first = NULL;
         const float *raw[12];
         for (int i = 0; i < rows + taps - 1; i++) raw[i] = input(at + n, kd);
         EACH_TABLE(t) {
             float *y = output(rows * ldy, NULL);
-            tables[t]->conv(y, (size_t)ldy, raw, (size_t)at, rows, taps, w, (size_t)ldw, n, room);
+            tables[t]->conv(y, (size_t)ldy, raw, (size_t)at, rows, taps, w, (size_t)ldw, bias, n, room);
             guards_hold("conv", y, rows * ldy);
             for (int i = 0; i < rows * ldy; i++)
                 assert_true(i % ldy < n || (i % ldy < room ? to_bits(y[i]) == 0 : untouched(y[i])));
@@ -206,13 +67,14 @@ static void test_conv(void **state) {
         }
         for (int i = 0; i < rows * n && kd != SPECIAL; i++) {
             int r = i / n, c = i % n;
-            double x = 0, size = 0;
+            double x = bias ? daz(bias[c]) : 0, size = fabs(x);
             for (int tap = 0; tap < taps; tap++) {
                 double p = daz(raw[r + tap][at + c]) * daz(w[tap * ldw + c]);
                 x += p;
                 size += fabs(p);
             }
-            double error = roundings(taps) * size + 2 * taps * FLT_MIN, want = ref_silu(x); /* silu's slope is below 1.1 */
+            double error = roundings(taps + (bias != NULL)) * size + 2 * taps * FLT_MIN,
+                   want = ref_silu(x); /* silu's slope is below 1.1 */
             near_to("conv", c, first[r * ldy + c], want, 1.1 * error + SILU_ERROR * (fabs(want) + 1.1 * error));
         }
         drop_all();
@@ -566,166 +428,41 @@ static void test_numeric_vector(void **state) {
 
 /* ---- the operator --------------------------------------------------------------------------------------------------------- */
 
-enum { DRAFTS = 9, SLOTS = 6, MAX_ROWS = 400, LEN = 330, SNAPSHOTS = 3 };
-
-typedef struct rig {
+typedef struct gdn_rig {
+    rig rig;
     weft_gdn_shape s;
-    int channels, columns; /* of the inputs, of y */
-    float memory, size;    /* lowers dt_bias; scales the inputs */
-    weft_dev *d;
-    weft_buf *qkv, *alpha, *beta, *y;
+    int channels;
+    float memory, size; /* lowers dt_bias; scales the inputs */
+    weft_buf *qkv, *alpha, *beta;
     weft_gdn op;
-    size_t slot_bytes;
-} rig;
+} gdn_rig;
 
-static uint32_t hash(uint32_t a, uint32_t b, uint32_t c) {
-    uint32_t x = a * 0x9e3779b1u ^ (b + 0x7f4a7c15u) * 0x85ebca6bu ^ (c + 0x165667b1u) * 0xc2b2ae35u;
-    x ^= x >> 16, x *= 0x7feb352du, x ^= x >> 15, x *= 0x846ca68bu;
-    return x ^ x >> 16;
-}
-static float made(uint32_t a, uint32_t b, uint32_t c) {
-    return (float)((double)hash(a, b, c) * 0x1p-31 - 1);
-}
-static weft_coef *made_coef(rig *g, uint32_t id, int n, float middle, float spread) {
-    float *v = malloc((size_t)n * sizeof *v);
-    weft_coef *c = NULL;
-    weft_error e;
-    for (int i = 0; i < n; i++) v[i] = middle + spread * made(id, 0, (uint32_t)i);
-    assert_int_equal(weft_coef_make(g->d, v, n, &c, &e), WEFT_OK);
-    free(v);
-    return c;
-}
-static void rig_open(rig *g, weft_gdn_shape s, const char *isa, int threads, float memory, float size) {
-    weft_error e;
-    *g = (rig){.s = s, .columns = s.n_v_heads * s.v_dim, .memory = memory, .size = size};
-    g->channels = 2 * s.n_k_heads * s.k_dim + g->columns;
-    if (weft_dev_open(&g->d, &(weft_dev_config){.threads = threads, .isa = isa}, &e) != WEFT_OK) fail_msg("%s", e.text);
-    g->op.layer = weft_gdn_layer(g->d, &s);
-    g->op.conv = made_coef(g, 1, s.conv_kernel * g->channels, 0, 1);
-    g->op.decay = made_coef(g, 2, s.n_v_heads, -1, 0.9f);
-    g->op.dt_bias = made_coef(g, 3, s.n_v_heads, -memory, 1);
-    weft_buf **bufs[] = {&g->qkv, &g->alpha, &g->beta, &g->y};
-    int cols[] = {g->channels, s.n_v_heads, s.n_v_heads, g->columns};
-    for (int i = 0; i < 4; i++) assert_non_null(*bufs[i] = weft_buf_make(g->d, NULL, 0, cols[i]));
-    assert_int_equal(
-        weft_dev_plan(g->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 2, .max_draft = DRAFTS, .n_pages = 1, .n_slots = SLOTS},
-                      &e),
-        WEFT_OK);
-    g->slot_bytes = weft_slot_bytes(g->d);
-    for (int i = 0; i < SLOTS; i++) weft_slot_poison(g->d, i);
-}
-static void put_token(rig *g, int row, uint32_t token) {
+static void put_token(rig *r, int row, uint32_t token) {
+    gdn_rig *g = (gdn_rig *)r;
     for (int i = 0; i < g->channels; i++) buf_row(g->qkv, row)[i] = g->size * made(10, token, (uint32_t)i);
     for (int i = 0; i < g->s.n_v_heads; i++) {
         buf_row(g->alpha, row)[i] = 3 * made(11, token, (uint32_t)i);
         buf_row(g->beta, row)[i] = 3 * made(12, token, (uint32_t)i);
     }
 }
-static void run_step(rig *g, weft_span *spans, int n_spans) {
-    static int pages[LEN / WEFT_PAGE_ROWS + 2]; /* all page 0: nothing here writes pages */
+static void run(rig *r) {
+    gdn_rig *g = (gdn_rig *)r;
+    weft_gdn_run(r->d, r->y, g->qkv, g->alpha, g->beta, &g->op);
+}
+static void rig_open(gdn_rig *g, weft_gdn_shape s, const char *isa, int threads, float memory, float size) {
     weft_error e;
-    int rows = 0;
-    for (int i = 0; i < n_spans; i++) {
-        spans[i].n_pages = LEN / WEFT_PAGE_ROWS + 2;
-        spans[i].pages = pages;
-        rows += spans[i].certain + spans[i].speculative;
-    }
-    weft_begin(g->d, &(weft_step){.n_rows = rows, .n_spans = n_spans, .spans = spans});
-    weft_gdn_run(g->d, g->y, g->qkv, g->alpha, g->beta, &g->op);
-    if (weft_end(g->d, &e) != WEFT_OK) fail_msg("%s", e.text);
-}
-
-/* A run of one row at a time on one thread with the reference kernels. */
-typedef struct truth {
-    uint32_t id;    /* token p of the sequence is id + p */
-    float *y;       /* [LEN][columns] */
-    uint8_t **slot; /* [LEN + 1]: after p rows; [0] unused */
-} truth;
-static uint8_t *slot_copy(rig *g, int slot) {
-    weft_error e;
-    uint8_t *bytes = malloc(g->slot_bytes);
-    assert_int_equal(weft_slot_io(g->d, slot, bytes, true, &e), WEFT_OK);
-    return bytes;
-}
-static void truth_make(truth *t, weft_gdn_shape s, float memory, float size, uint32_t id) {
-    rig g;
-    rig_open(&g, s, "reference", 1, memory, size);
-    *t = (truth){.id = id, .y = malloc((size_t)(LEN * g.columns) * sizeof(float)), .slot = calloc(LEN + 1, sizeof *t->slot)};
-    for (int p = 0; p < LEN; p++) {
-        put_token(&g, 0, id + (uint32_t)p);
-        run_step(&g, &(weft_span){.certain = 1, .pos = p, .slot_read = p ? 0 : -1}, 1);
-        memcpy(t->y + p * g.columns, buf_row(g.y, 0), (size_t)g.columns * sizeof(float));
-        t->slot[p + 1] = slot_copy(&g, 0);
-    }
-    weft_dev_close(g.d);
-}
-static void truth_free(truth *t) {
-    for (int p = 1; p <= LEN; p++) free(t->slot[p]);
-    free(t->slot);
-    free(t->y);
-}
-
-/* A sequence on its way. It owns three slots: the one it lives in, and two that snapshots go to. */
-typedef struct walker {
-    const truth *t;
-    int slots[3], live, done, replay, journal; /* live: < 0 before the start */
-    int kept[3];                               /* position of the snapshot in a slot; 0: none */
-} walker;
-static void slot_is(rig *g, const char *what, const walker *w, int slot, int pos) {
-    uint8_t *bytes = slot_copy(g, slot);
-    if (memcmp(bytes, w->t->slot[pos], g->slot_bytes)) fail_msg("%s after %d rows: the slot's bytes differ", what, pos);
-    free(bytes);
-}
-/* A random move of one sequence. The arrays hold its snapshots. */
-static weft_span plan_move(rig *g, walker *w, int row, int most, int *at, int *to, int *right) {
-    if (w->done && below(12) == 0) { /* back to a snapshot, into another slot */
-        int i = below(3), other = (i + 1 + below(2)) % 3;
-        if (w->kept[i] && w->kept[i] < LEN && w->slots[i] != w->live) {
-            w->done = w->kept[i], w->replay = 0, w->journal = 0;
-            w->kept[other] = 0;
-            weft_span s = {.row = row, .certain = 1, .pos = w->done, .slot_read = w->slots[i], .slot_write = w->slots[other]};
-            weft_slot_poison(g->d, s.slot_write);
-            put_token(g, row, w->t->id + (uint32_t)w->done);
-            *right = 0;
-            return s;
-        }
-    }
-    int left = LEN - w->done - w->replay, kind = below(8);
-    weft_span s = {.row = row, .pos = w->done + w->replay, .replay = w->replay, .slot_read = w->live, .journal = w->journal};
-    s.slot_write = w->live < 0 ? w->slots[below(3)] : w->live;
-    if (w->live >= 0 && below(5) == 0) s.slot_write = w->slots[below(3)];
-    if (s.slot_write != w->live) weft_slot_poison(g->d, s.slot_write);
-    if (kind && left) s.certain = kind < 4 ? 1 : kind < 6 ? 1 + below(9) : 1 + below(200);
-    if (s.certain > left) s.certain = left;
-    if (s.certain > most - DRAFTS) s.certain = most - DRAFTS;
-    if (kind && below(3)) s.speculative = below(DRAFTS + 1);
-    *right = s.speculative ? below(s.speculative + 1) : 0;
-    if (*right > left - s.certain) *right = left - s.certain;
-    for (int i = 0; i < s.certain + s.speculative; i++)
-        put_token(g, row + i, i < s.certain + *right ? w->t->id + (uint32_t)(s.pos + i) : 1000000 + (uint32_t)below(1000));
-    /* Snapshots into slots that are neither read nor written; one at a boundary of the operator's own pieces, if it can be. */
-    for (int i = 0; i < 3 && s.certain; i++) {
-        if (w->slots[i] == s.slot_read || w->slots[i] == s.slot_write || below(2)) continue;
-        int p = below(4) == 0 ? s.certain : s.certain >= 64 && below(2) ? 64 : 1 + below(s.certain);
-        if (s.n_snapshots && p <= at[s.n_snapshots - 1]) continue;
-        weft_slot_poison(g->d, w->slots[i]);
-        w->kept[i] = s.pos + p;
-        at[s.n_snapshots] = p, to[s.n_snapshots++] = w->slots[i];
-    }
-    s.snapshot_at = at, s.snapshot_slot = to;
-    return s;
-}
-static void check_move(rig *g, walker *w, const weft_span *s, int right) {
-    for (int i = 0; i < s->certain + right; i++)
-        same("a row", w->t->y + (s->pos + i) * g->columns, buf_row(g->y, s->row + i), g->columns);
-    if (s->pos + s->certain) slot_is(g, "a pass", w, s->slot_write, s->pos + s->certain);
-    for (int i = 0; i < s->n_snapshots; i++) slot_is(g, "a snapshot", w, s->snapshot_slot[i], s->pos + s->snapshot_at[i]);
-    for (int i = 0; i < 3; i++)
-        if (w->slots[i] == s->slot_write) w->kept[i] = 0;
-    w->live = s->slot_write;
-    w->done = s->pos + s->certain;
-    w->replay = right;
-    w->journal = 1 - s->journal;
+    *g = (gdn_rig){.rig = {.columns = s.n_v_heads * s.v_dim, .put = put_token, .run = run}, .s = s, .memory = memory, .size = size};
+    rig *r = &g->rig;
+    g->channels = 2 * s.n_k_heads * s.k_dim + r->columns;
+    if (weft_dev_open(&r->d, &(weft_dev_config){.threads = threads, .isa = isa}, &e) != WEFT_OK) fail_msg("%s", e.text);
+    g->op.layer = weft_gdn_layer(r->d, &s);
+    g->op.conv = made_coef(r->d, 1, s.conv_kernel * g->channels, 0, 1);
+    g->op.decay = made_coef(r->d, 2, s.n_v_heads, -1, 0.9f);
+    g->op.dt_bias = made_coef(r->d, 3, s.n_v_heads, -memory, 1);
+    weft_buf **bufs[] = {&g->qkv, &g->alpha, &g->beta, &r->y};
+    int cols[] = {g->channels, s.n_v_heads, s.n_v_heads, r->columns};
+    for (int i = 0; i < 4; i++) assert_non_null(*bufs[i] = weft_buf_make(r->d, NULL, 0, cols[i]));
+    rig_plan(r);
 }
 
 static void test_any_passes(void **state) {
@@ -734,32 +471,19 @@ static void test_any_passes(void **state) {
                                             {2, 2, 256, 20, 4}, {1, 3, 7, 5, 1},  {5, 5, 16, 32, 8}};
     for (size_t shape = 0; shape < sizeof shapes / sizeof *shapes; shape++) {
         truth truths[2];
-        for (uint32_t i = 0; i < 2; i++) truth_make(truths + i, shapes[shape], 3, 1, 1 + 1000 * i);
+        for (uint32_t i = 0; i < 2; i++) {
+            gdn_rig g;
+            rig_open(&g, shapes[shape], "reference", 1, 3, 1);
+            truth_make(truths + i, &g.rig, 1 + 1000 * i);
+        }
         EACH_TABLE(t) {
             if (t && t < n_tables - 1 && isas[t + 1]->gdn == isas[t]->gdn) continue; /* one table, two names */
             if (t == 0 && shape % 2) continue;                                       /* slow */
             for (int threads = 1; threads <= 4; threads += 1 + (threads == 2)) {
-                rig g;
+                gdn_rig g;
                 rig_open(&g, shapes[shape], isas[t]->name, threads, 3, 1);
-                walker w[2] = {{.t = truths, .slots = {0, 1, 2}, .live = -1}, {.t = truths + 1, .slots = {3, 4, 5}, .live = -1}};
-                for (int move = 0; move < 60; move++) {
-                    weft_span spans[2];
-                    int at[2][SNAPSHOTS], to[2][SNAPSHOTS], right[2], rows = 0;
-                    for (int i = 0; i < 2; i++) {
-                        spans[i] = plan_move(&g, w + i, rows, (MAX_ROWS - rows) / (2 - i), at[i], to[i], right + i);
-                        rows += spans[i].certain + spans[i].speculative;
-                    }
-                    run_step(&g, spans, 2);
-                    for (int i = 0; i < 2; i++) {
-                        check_move(&g, w + i, spans + i, right[i]);
-                        if (w[i].done + w[i].replay == LEN && below(2)) { /* from the start again */
-                            w[i].live = -1;
-                            w[i].done = w[i].replay = w[i].journal = 0;
-                            for (int k = 0; k < 3; k++) w[i].kept[k] = 0;
-                        }
-                    }
-                }
-                weft_dev_close(g.d);
+                random_walks(&g.rig, truths, 60);
+                weft_dev_close(g.rig.d);
             }
         }
         for (int i = 0; i < 2; i++) truth_free(truths + i);
@@ -771,11 +495,11 @@ static void test_operator_is_accurate(void **state) {
     (void)state;
     const weft_gdn_shape s = {1, 2, 64, 40, 4};
     for (int round = 0; round < 2; round++) {
-        rig g;
+        gdn_rig g;
         rig_open(&g, s, NULL, 1, round ? 7 : 0, 1);
-        double *S = calloc((size_t)(g.columns * s.k_dim), sizeof *S), *c = calloc((size_t)g.channels, sizeof *c);
-        for (int p = 0; p < LEN; p++) put_token(&g, p, (uint32_t)p);
-        run_step(&g, &(weft_span){.certain = LEN, .slot_read = -1}, 1);
+        double *S = calloc((size_t)(g.rig.columns * s.k_dim), sizeof *S), *c = calloc((size_t)g.channels, sizeof *c);
+        for (int p = 0; p < LEN; p++) put_token(&g.rig, p, (uint32_t)p);
+        run_step(&g.rig, &(weft_span){.certain = LEN, .slot_read = -1}, 1);
         for (int p = 0; p < LEN; p++) {
             for (int i = 0; i < g.channels; i++) {
                 double x = 0;
@@ -788,17 +512,17 @@ static void test_operator_is_accurate(void **state) {
                 for (int i = 0; i < s.k_dim; i++) squares += c[h * s.k_dim + i] * c[h * s.k_dim + i];
                 for (int i = 0; i < s.k_dim; i++) c[h * s.k_dim + i] /= sqrt(squares) * (h ? 1 : sqrt(s.k_dim));
             }
-            for (int i = 0; i < g.columns; i++) {
+            for (int i = 0; i < g.rig.columns; i++) {
                 int h = i / s.v_dim;
                 double x = (double)buf_row(g.alpha, p)[h] + (double)g.op.dt_bias->v[h], m = 0, y = 0, *Si = S + i * s.k_dim;
                 double a = exp((double)g.op.decay->v[h] * log1p(exp(x))), b = ref_sigmoid((double)buf_row(g.beta, p)[h]);
                 for (int k = 0; k < s.k_dim; k++) m += (Si[k] *= a) * c[s.k_dim + k];
                 for (int k = 0; k < s.k_dim; k++) y += (Si[k] += c[s.k_dim + k] * b * (c[2 * s.k_dim + i] - m)) * c[k];
-                near_to("y", p, buf_row(g.y, p)[i], y, 2e-6);
+                near_to("y", p, buf_row(g.rig.y, p)[i], y, 2e-6);
             }
         }
         free(S), free(c);
-        weft_dev_close(g.d);
+        weft_dev_close(g.rig.d);
     }
 }
 
@@ -808,15 +532,15 @@ static void test_denormal_states(void **state) {
     const weft_gdn_shape s = {1, 2, 24, 36, 4};
     float *first = NULL;
     EACH_TABLE(t) {
-        rig g;
+        gdn_rig g;
         rig_open(&g, s, isas[t]->name, 1 + t % 2, 1, 1);
         for (int p = 0; p < LEN; p++) {
-            put_token(&g, p, (uint32_t)p);
-            for (int i = 0; i < g.columns; i++) buf_row(g.qkv, p)[2 * s.k_dim + i] *= p % 10 ? 1e-38f : 1e-36f;
+            put_token(&g.rig, p, (uint32_t)p);
+            for (int i = 0; i < g.rig.columns; i++) buf_row(g.qkv, p)[2 * s.k_dim + i] *= p % 10 ? 1e-38f : 1e-36f;
         }
-        run_step(&g, &(weft_span){.certain = LEN, .slot_read = -1}, 1);
-        float *got = (float *)(void *)slot_copy(&g, 0);
-        int n = (int)(g.slot_bytes / sizeof *got), tiny = 0;
+        run_step(&g.rig, &(weft_span){.certain = LEN, .slot_read = -1}, 1);
+        float *got = (float *)(void *)slot_copy(&g.rig, 0);
+        int n = (int)(g.rig.slot_bytes / sizeof *got), tiny = 0;
         for (int i = 0; i < n - 3 * g.channels; i++) {
             assert_true(got[i] == 0 || fabsf(got[i]) >= FLT_MIN);
             tiny += got[i] != 0 && fabsf(got[i]) < 1e-37f;
@@ -827,7 +551,7 @@ static void test_denormal_states(void **state) {
             free(got);
         else
             first = got;
-        weft_dev_close(g.d);
+        weft_dev_close(g.rig.d);
     }
     free(first);
 }
@@ -839,26 +563,26 @@ static void test_nan_is_confined(void **state) {
     const weft_gdn_shape s = {2, 4, 20, 40, 4};
     enum { ROWS = 80, BAD = 33, HEAD = 1 };
     for (int where = 0; where < 3; where++) EACH_TABLE(t) {
-            rig g;
+            gdn_rig g;
             float *clean = NULL;
             rig_open(&g, s, isas[t]->name, 2, 2, 1);
             for (int bad = 0; bad < 2; bad++) {
-                for (int r = 0; r < 2 * ROWS; r++) put_token(&g, r, (uint32_t)r);
+                for (int r = 0; r < 2 * ROWS; r++) put_token(&g.rig, r, (uint32_t)r);
                 if (bad && where == 0) buf_row(g.qkv, BAD)[2 * 2 * s.k_dim + HEAD * s.v_dim + 3] = NAN; /* a value */
                 if (bad && where == 1) buf_row(g.alpha, BAD)[HEAD] = NAN;
                 if (bad && where == 2) buf_row(g.qkv, BAD)[2 * s.k_dim + 4] = NAN; /* a key: of value heads 0 and 1 */
                 weft_span spans[2] = {{.certain = ROWS, .slot_read = -1},
                                       {.row = ROWS, .certain = ROWS, .slot_read = -1, .slot_write = 1}};
-                run_step(&g, spans, 2);
+                run_step(&g.rig, spans, 2);
                 if (!bad) {
-                    clean = malloc((size_t)(2 * ROWS * g.columns) * sizeof *clean);
+                    clean = malloc((size_t)(2 * ROWS * g.rig.columns) * sizeof *clean);
                     for (int r = 0; r < 2 * ROWS; r++)
-                        memcpy(clean + r * g.columns, buf_row(g.y, r), (size_t)g.columns * sizeof *clean);
+                        memcpy(clean + r * g.rig.columns, buf_row(g.rig.y, r), (size_t)g.rig.columns * sizeof *clean);
                     continue;
                 }
-                for (int i = 0; i < 2 * ROWS * g.columns; i++) {
-                    int r = i / g.columns, c = i % g.columns, h = c / s.v_dim;
-                    float y = buf_row(g.y, r)[c];
+                for (int i = 0; i < 2 * ROWS * g.rig.columns; i++) {
+                    int r = i / g.rig.columns, c = i % g.rig.columns, h = c / s.v_dim;
+                    float y = buf_row(g.rig.y, r)[c];
                     bool reached = r >= BAD && r < ROWS &&
                                    (where == 0   ? c == HEAD * s.v_dim + 3
                                     : where == 1 ? h == HEAD
@@ -870,13 +594,14 @@ static void test_nan_is_confined(void **state) {
                 }
                 free(clean);
             }
-            weft_dev_close(g.d);
+            weft_dev_close(g.rig.d);
         }
 }
 
 static int enter(void **state) {
     (void)state;
     find_tables();
+    EACH_TABLE(t) tables[t] = isas[t]->gdn;
     weft_fpu_enter();
     return 0;
 }

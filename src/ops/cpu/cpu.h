@@ -66,21 +66,23 @@ typedef struct attend_block {
     int result;      /* the first in the wave */
 } attend_block;
 
-/* One GDN layer's part of every slot. Value columns are held in blocks, so that a task owns whole vectors. */
-typedef struct gdn_layer {
-    weft_gdn_shape shape;
-    int group;                /* value heads of a key head */
-    int channels, width;      /* of the convolution: all, and a key head's with its group */
-    int blocks, key_ld;       /* blocks of GDN_COLUMNS in a value head; ROUND16(k_dim) */
-    float *conv;              /* [n_k_heads][conv_kernel][width]: conv_of, head by head */
-    const weft_coef *conv_of; /* NULL: none yet */
-    float *state;             /* [slot][n_v_heads][blocks][k_dim][GDN_COLUMNS] */
-    float *window;            /* [slot][n_k_heads][conv_kernel - 1][width]: position p's raw input at p % (conv_kernel - 1) */
-    float *journal_in;        /* [slot][2][n_k_heads][max_draft][width]: raw convolution inputs */
-    float *journal_a;         /* [slot][2][n_v_heads][max_draft]: decay */
-    float *journal_k;         /* [slot][2][n_k_heads][max_draft][key_ld]: unit keys */
-    float *journal_d;         /* [slot][2][n_v_heads][blocks][max_draft][GDN_COLUMNS]: deltas */
-} gdn_layer;
+/* One recurrent layer's part of every slot: recurrent.h. Value columns are held in blocks, so that a task owns whole vectors. */
+typedef struct recurrent_layer {
+    weft_gdn_shape shape;           /* Mamba-2: k heads are groups, k_dim is the state's, v_dim the head's */
+    int query_at, key_at, value_at; /* where queries, keys and values begin among the channels */
+    int conv_rows;                  /* conv_kernel, and one for a bias */
+    int group;                      /* value heads of a key head */
+    int channels, width;            /* of the convolution: all, and a key head's with its group */
+    int blocks, key_ld;             /* blocks of GDN_COLUMNS in a value head; ROUND16(k_dim) */
+    float *conv;                    /* [n_k_heads][conv_rows][width]: conv_of, head by head */
+    const weft_coef *conv_of;       /* NULL: none yet */
+    float *state;                   /* [slot][n_v_heads][blocks][k_dim][GDN_COLUMNS] */
+    float *window;                  /* [slot][n_k_heads][conv_kernel - 1][width]: position p's raw input at p % (conv_kernel - 1) */
+    float *journal_in;              /* [slot][2][n_k_heads][max_draft][width]: raw convolution inputs */
+    float *journal_a;               /* [slot][2][n_v_heads][max_draft]: decay */
+    float *journal_k;               /* [slot][2][n_k_heads][max_draft][key_ld]: keys */
+    float *journal_d;               /* [slot][2][n_v_heads][blocks][max_draft][GDN_COLUMNS]: deltas */
+} recurrent_layer;
 
 typedef struct carry {
     int cols, ld;
@@ -105,7 +107,7 @@ struct weft_dev {
     WEFT_VEC(weft_mat *) mats;
     WEFT_VEC(weft_coef *) coefs;
     WEFT_VEC(kv_layer) kv;
-    WEFT_VEC(gdn_layer) gdn;
+    WEFT_VEC(recurrent_layer) recurrent;
     WEFT_VEC(carry) carries;
     weft_dev_memory memory;
     weft_packed *packed; /* owns the weights; NULL: each is an allocation of its own */
@@ -122,7 +124,7 @@ struct weft_dev {
     float *rope;                /* [max_rows][2 n_freq]: cosines, then sines */
     const weft_coef *rope_freq; /* whose table it is in this step; NULL: none yet */
     float *zeros;               /* [widest row]: a convolution input, a carry before a sequence's start */
-    float *gdn_inputs;          /* what gdn.c's first stage leaves for its second */
+    float *recurrent_inputs;    /* what recurrent.c's first stage leaves for its second */
     weft_picked *picked;        /* [pick_rows], and what leads to it: pick.c */
     void *pick_parts, *pick_top;
     attend_block *attend_blocks;   /* [max_rows] */
@@ -151,9 +153,9 @@ static inline float *panel_of(const weft_dev *d, int worker) {
     return d->panel + (size_t)worker * d->panel_floats;
 }
 
-/* gdn.c: floats of its scratch: a worker's, and shared. */
-size_t gdn_worker_floats(const weft_dev *d, const gdn_layer *l);
-size_t gdn_shared_floats(const weft_dev *d, const gdn_layer *l);
+/* recurrent.c: floats of its scratch: a worker's, and shared. */
+size_t recurrent_worker_floats(const weft_dev *d, const recurrent_layer *l);
+size_t recurrent_shared_floats(const weft_dev *d, const recurrent_layer *l);
 
 /* A journal entry: half `half`, row `row` of slot `slot`, in units of one row. */
 static inline size_t journal_index(const weft_dev *d, int slot, int half, int row) {

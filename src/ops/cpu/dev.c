@@ -48,7 +48,7 @@ void weft_dev_close(weft_dev *d) {
     weft_vec_free(&d->mats);
     weft_vec_free(&d->coefs);
     weft_vec_free(&d->kv);
-    weft_vec_free(&d->gdn);
+    weft_vec_free(&d->recurrent);
     weft_vec_free(&d->carries);
     weft_free_aligned(d->workspace);
     weft_free_aligned(d->pages);
@@ -79,14 +79,6 @@ void weft_dev_memory_get(const weft_dev *d, weft_dev_memory *m) {
 }
 
 /* ---- registering --------------------------------------------------------------------------------------------------------- */
-
-int weft_gdn_layer(weft_dev *d, const weft_gdn_shape *shape) {
-    gdn_layer l = {.shape = *shape, .group = shape->n_v_heads / shape->n_k_heads, .key_ld = ROUND16(shape->k_dim)};
-    l.blocks = (shape->v_dim + GDN_COLUMNS - 1) / GDN_COLUMNS;
-    l.width = 2 * shape->k_dim + l.group * shape->v_dim;
-    l.channels = shape->n_k_heads * l.width;
-    return weft_vec_push(&d->gdn, l) ? (int)d->gdn.n - 1 : -1;
-}
 
 int weft_carry(weft_dev *d, int cols) {
     carry c = {.cols = cols, .ld = ROUND16(cols)};
@@ -157,20 +149,20 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     }
 
     int widest = 0, head = 0;
-    uint64_t gdn_worker = 0, gdn_shared = 0;
-    for (size_t i = 0; i < d->gdn.n; i++) {
-        gdn_layer *l = &d->gdn.v[i];
-        size_t worker = gdn_worker_floats(d, l), shared = gdn_shared_floats(d, l);
+    uint64_t recurrent = 0, shared = 0;
+    for (size_t i = 0; i < d->recurrent.n; i++) {
+        recurrent_layer *l = &d->recurrent.v[i];
+        size_t worker = recurrent_worker_floats(d, l), inputs = recurrent_shared_floats(d, l);
         int zeros = l->shape.k_dim * GDN_COLUMNS > l->width ? l->shape.k_dim * GDN_COLUMNS : l->width;
         widest = zeros > widest ? zeros : widest;
-        gdn_worker = worker > gdn_worker ? worker : gdn_worker;
-        gdn_shared = shared > gdn_shared ? shared : gdn_shared;
-        l->conv = take_floats(c, (uint64_t)l->shape.conv_kernel * (uint64_t)l->channels);
+        recurrent = worker > recurrent ? worker : recurrent;
+        shared = inputs > shared ? inputs : shared;
+        l->conv = take_floats(c, (uint64_t)l->conv_rows * (uint64_t)l->channels);
     }
     for (size_t i = 0; i < d->kv.n; i++) head = d->kv.v[i].ld > head ? d->kv.v[i].ld : head;
-    /* A worker's scratch: the panel of a product; GDN's; attention's queries, sums, chunk outputs and scores. */
+    /* A worker's scratch: the panel of a product; a recurrence's; attention's queries, sums, chunk outputs and scores. */
     uint64_t panel = (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15);
-    if (panel < gdn_worker) panel = gdn_worker;
+    if (panel < recurrent) panel = recurrent;
     uint64_t queries = ATTEND_QUERIES * (3 * (uint64_t)head + ATTEND_P);
     if (d->kv.n && panel < queries) panel = queries;
     if (panel < 2 * (uint64_t)ROUND16(d->max_experts)) panel = 2 * (uint64_t)ROUND16(d->max_experts); /* scores and choices */
@@ -187,7 +179,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
     for (size_t i = 0; i < d->carries.n; i++) widest = d->carries.v[i].ld > widest ? d->carries.v[i].ld : widest;
     d->zeros = take_floats(c, (uint64_t)widest);
-    d->gdn_inputs = take_floats(c, gdn_shared);
+    d->recurrent_inputs = take_floats(c, shared);
     if (d->kv.n) {
         uint64_t results = d->threads > 1 ? (uint64_t)d->threads * ATTEND_RESULTS : 0;
         d->attend_blocks = take(c, rows, sizeof *d->attend_blocks);
@@ -225,8 +217,8 @@ static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
 
 static void lay_slots(weft_dev *d, cursor *c, uint64_t n) {
     uint64_t rows = n * 2 * (uint64_t)d->plan.max_draft;
-    for (size_t i = 0; i < d->gdn.n; i++) {
-        gdn_layer *l = &d->gdn.v[i];
+    for (size_t i = 0; i < d->recurrent.n; i++) {
+        recurrent_layer *l = &d->recurrent.v[i];
         const weft_gdn_shape *s = &l->shape;
         l->state = take_floats(c, n * (uint64_t)s->n_v_heads * (uint64_t)l->blocks * (uint64_t)s->k_dim * GDN_COLUMNS);
         l->window = take_floats(c, n * (uint64_t)(s->conv_kernel - 1) * (uint64_t)l->channels);
@@ -412,8 +404,8 @@ static void piece(io *w, float *dev, size_t floats) {
 }
 
 static void walk_slot(const weft_dev *d, size_t slot, io *w) {
-    for (size_t i = 0; i < d->gdn.n; i++) {
-        const gdn_layer *l = &d->gdn.v[i];
+    for (size_t i = 0; i < d->recurrent.n; i++) {
+        const recurrent_layer *l = &d->recurrent.v[i];
         size_t state = (size_t)l->shape.n_v_heads * (size_t)l->blocks * (size_t)l->shape.k_dim * GDN_COLUMNS;
         size_t window = (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels;
         piece(w, l->state + slot * state, state);
@@ -442,8 +434,8 @@ static void fill_nan(float *v, size_t at, size_t n) {
 /* The journal too. Padding of carries and journal rows stays zero, as nothing writes it again. */
 void weft_slot_poison(weft_dev *d, int slot) {
     size_t s = (size_t)slot, journal = 2 * (size_t)d->plan.max_draft;
-    for (size_t i = 0; i < d->gdn.n; i++) {
-        gdn_layer *l = &d->gdn.v[i];
+    for (size_t i = 0; i < d->recurrent.n; i++) {
+        recurrent_layer *l = &d->recurrent.v[i];
         size_t columns = (size_t)l->shape.n_v_heads * (size_t)l->blocks * GDN_COLUMNS;
         fill_nan(l->state, s, columns * (size_t)l->shape.k_dim);
         fill_nan(l->window, s, (size_t)(l->shape.conv_kernel - 1) * (size_t)l->channels);

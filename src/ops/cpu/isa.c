@@ -4,6 +4,9 @@
 
 #include "ops/cpu/kernels.h"
 
+#define COPIES(variant)                                                                                                            \
+    &weft_kernels_##variant, &weft_attend_kernels_##variant, &weft_gdn_kernels_##variant, &weft_mamba_kernels_##variant
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -11,13 +14,11 @@
 #include <unistd.h>
 #endif
 
-static const weft_isa amx = {"amx", &weft_kernels_v4, &weft_attend_kernels_v4, &weft_gdn_kernels_v4, &weft_linear_amx};
-static const weft_isa avx512_vnni = {"avx512-vnni", &weft_kernels_v4, &weft_attend_kernels_v4, &weft_gdn_kernels_v4,
-                                     &weft_linear_avx512_vnni};
-static const weft_isa avx2 = {"avx2", &weft_kernels_v3, &weft_attend_kernels_v3, &weft_gdn_kernels_v3, &weft_linear_kernels_v3};
+static const weft_isa amx = {"amx", COPIES(v4), &weft_linear_amx};
+static const weft_isa avx512_vnni = {"avx512-vnni", COPIES(v4), &weft_linear_avx512_vnni};
+static const weft_isa avx2 = {"avx2", COPIES(v3), &weft_linear_kernels_v3};
 #endif
-static const weft_isa reference = {"reference", &weft_kernels_base, &weft_attend_kernels_base, &weft_gdn_kernels_base,
-                                   &weft_linear_kernels_base};
+static const weft_isa reference = {"reference", COPIES(base), &weft_linear_kernels_base};
 
 const weft_isa *const weft_isas[] = {
 #if defined(__x86_64__)

@@ -108,6 +108,19 @@ static void norm(float *y, const float *x, const float *z, const float *gain, in
         }
     }
 }
+static void gate_norm(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps) {
+    for (int g = 0; g < n; g += width) {
+        for (int i = g; i < g + width; i += W) {
+            int left = g + width - i;
+            store_n(y + i, load_n(x + i, left) * vsilu(load_n(z + i, left)), left);
+        }
+        vf r = splat(inverse_sqrt(square_sum(y + g, width) / (float)width + eps));
+        for (int i = g; i < g + width; i += W) {
+            int left = g + width - i;
+            store_n(y + i, load_n(y + i, left) * r * load_n(gain + i, left), left);
+        }
+    }
+}
 static void add(float *y, const float *x, int n) {
     for (int i = 0; i < n; i += W) store_n(y + i, load_n(y + i, n - i) + load_n(x + i, n - i), n - i);
 }
@@ -228,6 +241,7 @@ const weft_kernels WEFT_COPY(weft_kernels) = {
     .unpack_panel = unpack_panel,
     .dot = dot,
     .norm = norm,
+    .gate_norm = gate_norm,
     .add = add,
     .add_scaled = add_scaled,
     .scale = scale,

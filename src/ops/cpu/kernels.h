@@ -1,6 +1,6 @@
 /* kernels.h: the kernels of the CPU backend, in tables chosen at run time.
  *
- * kernels.c, kernels_gdn.c, kernels_linear.c and kernels_attend.c are plain C over vectors (lanes.h), compiled once per vector
+ * kernels.c and kernels_*.c are plain C over vectors (lanes.h), compiled once per vector
  * width (128, 256, 512 bits on x86-64). Sums run in 16 interleaved lanes and end in one fixed tree, or in one chain per output;
  * products and sums are rounded apart unless a comment says fma; exp, log and the like are our own. So all copies agree bit for
  * bit, on every processor: the narrowest one is the reference that is always there. linear_*.c hold the same integer products in
@@ -23,6 +23,8 @@ struct weft_kernels {
 
     /* y = gain * x / sqrt(mean x^2 + eps) over each of n / width groups; z not NULL: times silu(z). */
     void (*norm)(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps);
+    /* u = x silu(z); y = u / sqrt(mean u^2 + eps) * gain over each of n / width groups; gain [n]. y may be x or z. */
+    void (*gate_norm)(float *y, const float *x, const float *z, const float *gain, int n, int width, float eps);
     void (*add)(float *y, const float *x, int n);                 /* y += x */
     void (*add_scaled)(float *y, const float *x, float a, int n); /* y += a x */
     void (*scale)(float *y, float a, int n);                      /* y *= a */
@@ -97,9 +99,9 @@ typedef struct weft_gdn_ahead { /* memory that is needed next: a sweep asks for 
 
 typedef struct weft_gdn_kernels {
     /* y[r * ldy + i] = silu(sum over taps t of raw[r + t][at + i] w[t * ldw + i]), the taps an ascending chain of fma, i < n; zero
-     * from n to `room`, a multiple of 16. */
-    void (*conv)(float *y, size_t ldy, const float *const *raw, size_t at, int rows, int taps, const float *w, size_t ldw, int n,
-                 int room);
+     * from n to `room`, a multiple of 16. bias [n]: where the chain begins; NULL: with the first product. */
+    void (*conv)(float *y, size_t ldy, const float *const *raw, size_t at, int rows, int taps, const float *w, size_t ldw,
+                 const float *bias, int n, int room);
     /* q and k in place, in whole vectors with zeros behind: x / sqrt(sum x^2 + 1e-6), q also / sqrt(n); qk = q k. */
     void (*unit)(float *q, float *k, size_t ld, float *qk, int rows, int n);
     /* a = exp(decay softplus(alpha + dt_bias)), b = sigmoid(beta). */
@@ -115,6 +117,27 @@ typedef struct weft_gdn_kernels {
     /* Asks for memory that will be read and written soon. */
     void (*fetch)(const float *p, size_t floats);
 } weft_gdn_kernels;
+
+/* Mamba-2: some tokens of one sequence over a state as above, S [state_dim][32], 32 columns of a head. */
+typedef struct weft_mamba_tokens { /* row r of an array is at r times its stride */
+    int rows, dim, cols;           /* dim: state_dim; cols: 1..32, those of y */
+    const float *b, *c;
+    size_t ld_bc;
+    const float *a, *dt; /* decay, step */
+    const float *x;      /* 32 columns */
+    size_t ld_x;
+    float skip;
+    float *y;
+    size_t ld_y;
+} weft_mamba_tokens;
+
+typedef struct weft_mamba_kernels {
+    /* dt = min(high, max(low, softplus(raw + bias))), a = exp(decay dt). */
+    void (*gates)(float *a, float *dt, const float *raw, size_t ld, float decay, float bias, float low, float high, int rows);
+    /* Each token: S = fma(b, dt x, a S), y = fma(skip, x, S'c); S'c is two chains of fma, over even and odd rows of S, and their
+     * sum. S from src to dst, which may be src; rows >= 1. */
+    void (*tokens)(float *dst, const float *src, const weft_mamba_tokens *t, weft_gdn_ahead ahead);
+} weft_mamba_kernels;
 
 /* Rows of activations, quantised for products with affine weights: int8 codes with one scale per row and block of 64 columns. Rows
  * lie in groups of 16, so that a row's block is at a fixed distance from its neighbours' for vectors and tiles alike. */
@@ -142,6 +165,7 @@ struct weft_isa {
     const weft_kernels *kernels;
     const weft_attend_kernels *attend;
     const weft_gdn_kernels *gdn;
+    const weft_mamba_kernels *mamba;
     const weft_linear_kernels *linear;
 };
 
@@ -156,6 +180,7 @@ weft_status weft_isa_choose(const weft_isa **isa, const char *name, weft_error *
     extern const weft_kernels weft_kernels_##variant;                                                                              \
     extern const weft_attend_kernels weft_attend_kernels_##variant;                                                                \
     extern const weft_gdn_kernels weft_gdn_kernels_##variant;                                                                      \
+    extern const weft_mamba_kernels weft_mamba_kernels_##variant;                                                                  \
     extern const weft_linear_kernels weft_linear_kernels_##variant;
 WEFT_COPIES(base)
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 /* kernels_gdn.c: the Gated DeltaNet's arithmetic: convolution, gates, and the recurrence token by token. See kernels.h. */
-#include "ops/cpu/lanes.h"
+#include "ops/cpu/sweep_lanes.h"
 
 /* ---- convolution, norms, gates -------------------------------------------------------------------------------------------- */
 
@@ -21,27 +21,30 @@ INLINE vf silu(vf x) {
 }
 
 INLINE void conv_rows(float *y, size_t ldy, const float *const *raw, size_t at, int rows, const int taps, const float *w,
-                      size_t ldw, int n, int room) {
+                      size_t ldw, const float *bias, int n, int room) {
     for (int r = 0; r < rows; r++, raw++, y += ldy) {
         int i = 0;
         for (; i + W <= n; i += W) {
-            vf x = load(raw[0] + at + i) * load(w + i);
+            vf x = bias ? vfma(load(raw[0] + at + i), load(w + i), load(bias + i)) : load(raw[0] + at + i) * load(w + i);
             for (int t = 1; t < taps; t++) x = vfma(load(raw[t] + at + i), load(w + (size_t)t * ldw + i), x);
             store(y + i, silu(x));
         }
         for (; i < room; i += W) {
-            vf x = load_n(raw[0] + at + i, n - i) * load_n(w + i, n - i);
+            vf x = load_n(raw[0] + at + i, n - i), first = load_n(w + i, n - i);
+            x = bias ? vfma(x, first, load_n(bias + i, n - i)) : x * first;
             for (int t = 1; t < taps; t++) x = vfma(load_n(raw[t] + at + i, n - i), load_n(w + (size_t)t * ldw + i, n - i), x);
             store(y + i, silu(x));
         }
     }
 }
-static void conv(float *y, size_t ldy, const float *const *raw, size_t at, int rows, int taps, const float *w, size_t ldw, int n,
-                 int room) {
-    if (taps == 4)
-        conv_rows(y, ldy, raw, at, rows, 4, w, ldw, n, room);
+static void conv(float *y, size_t ldy, const float *const *raw, size_t at, int rows, int taps, const float *w, size_t ldw,
+                 const float *bias, int n, int room) {
+    if (taps == 4 && bias)
+        conv_rows(y, ldy, raw, at, rows, 4, w, ldw, bias, n, room);
+    else if (taps == 4)
+        conv_rows(y, ldy, raw, at, rows, 4, w, ldw, NULL, n, room);
     else
-        conv_rows(y, ldy, raw, at, rows, taps, w, ldw, n, room);
+        conv_rows(y, ldy, raw, at, rows, taps, w, ldw, bias, n, room);
 }
 static void unit(float *q, float *k, size_t ld, float *qk, int rows, int n) {
     float scale = 1.0f / __builtin_sqrtf((float)n);
@@ -84,12 +87,6 @@ static void fetch(const float *p, size_t floats) {
 
 /* ---- the recurrence ------------------------------------------------------------------------------------------------------- */
 
-#define CHAINS 2 /* of a sum over k */
-#if defined(__aarch64__)
-#define GROUP 4 /* vectors of columns at a time: their sums and deltas stay in registers */
-#else
-#define GROUP 2
-#endif
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm__("" : "+x"(x)) /* gcc 12 would load it again for every use: a quarter of a sweep's time */
 #else
@@ -119,12 +116,6 @@ INLINE void fold_row(vf s[GROUP], float *dst, const float *src, const waiting *w
         if (N) store(dst + k * GDN_COLUMNS + g * W, s[g]);
     }
 }
-/* With every GROUP vectors of S. */
-INLINE void want(weft_gdn_ahead *ahead) {
-    UNROLL for (int g = 0; g < GROUP; g++) __builtin_prefetch(ahead->at + (size_t)g * ahead->stride, 1);
-    ahead->at += GROUP * ahead->stride;
-}
-
 /* m += S k and o += S q for row i of S, GROUP vectors of columns. */
 INLINE void token_row(vf m[GROUP], vf o[GROUP], float *dst, const float *src, const waiting *w, const float *k, const float *q,
                       int i, weft_gdn_ahead *ahead, const int N) {

@@ -14,6 +14,7 @@ struct row_job {
     float eps; /* or a scale */
     int head_dim;
     weft_activation act;
+    int width; /* of a group of columns */
 };
 
 #define ROWS_A_PIECE 8
@@ -41,6 +42,13 @@ void weft_add_norm(weft_dev *d, weft_buf *x, const weft_buf *delta, weft_buf *y,
 }
 void weft_norm_gated(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *z, const weft_coef *gain, float eps) {
     run_rows(&(row_job){.d = d, .run = norm_row, .y = y, .a = x, .b = z, .gain = gain, .eps = eps});
+}
+
+static void gate_norm_row(const row_job *j, int r) {
+    j->d->kernels->gate_norm(buf_row(j->y, r), buf_row(j->a, r), buf_row(j->b, r), j->gain->v, j->y->cols, j->width, j->eps);
+}
+void weft_gate_norm(weft_dev *d, weft_buf *y, const weft_buf *x, const weft_buf *z, const weft_coef *gain, int group, float eps) {
+    run_rows(&(row_job){.d = d, .run = gate_norm_row, .y = y, .a = x, .b = z, .gain = gain, .width = group, .eps = eps});
 }
 
 static void activate_row(const row_job *j, int r) {
