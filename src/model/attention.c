@@ -99,7 +99,8 @@ void weft_attention_load(weft_attention_block *a, weft_loader *l, const char *pa
                              .n_kv_heads = heads->n_kv_heads,
                              .head_dim = heads->head_dim,
                              .scale = (float)(c->attention_scale * yarn_scale),
-                             .window = a->sliding ? c->window : 0,
+                             .window = a->sliding ? c->window + (t->past ? 2 : 0) : 0,
+                             .past = t->past,
                              .first_key = t->first_key};
     a->op.layer = t->shared
                       ? t->shared->layer

@@ -58,6 +58,7 @@ typedef struct weft_attention_traits {
     bool gated;                   /* q_proj holds, head by head, rows of q and rows of a sigmoid gate on the output */
     bool k_eq_v;                  /* there is no v_proj */
     bool norm_v;                  /* v has a norm without gain */
+    bool past;                    /* a row sees positions below its own, a sliding one `window` + 1 of them: a drafter */
     int first_key;
 } weft_attention_traits;
 /* freq: from weft_rope_frequencies(), or NULL. */

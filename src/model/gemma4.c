@@ -4,27 +4,12 @@
  * norms stand before and behind each block. What sizes add: the full layers' v is their k; the last layers read the keys and
  * values of earlier ones, and may be twice as wide; each layer has an embedding of its own for every token (on disk: one row of it
  * is needed a token), gated by the hidden row; experts beside the dense block. Logits are capped; the embedding is the head. */
-#include "model/family.h"
+#include "model/gemma4.h"
 
-
-typedef struct layer {
-    weft_coef *norm, *attention_out_norm, *ffn_norm, *ffn_out_norm;
-    weft_attention_block attention;
-    weft_mlp mlp;
-
-    weft_mixture moe;                                            /* down NULL: none */
-    weft_coef *router_norm, *moe_norm, *mlp_out_norm, *moe_out_norm; /* router_norm: with the router's own scale */
-
-    weft_mat *input_gate, *input_out; /* of the layer's embedding; NULL: none */
-    weft_coef *input_norm;
-    const weft_buf *input; /* layer_inputs: this layer's columns of gemma4.inputs */
-
-    float scalar; /* of the layer's output */
-} layer;
 
 typedef struct gemma4 {
     weft_model m;
-    layer *layers;
+    weft_gemma4_layer *layers;
     int layer_inputs; /* columns for a layer; 0: none */
     weft_table *input_table;
     weft_mat *input_projection;
@@ -47,52 +32,46 @@ static void embed_inputs(const gemma4 *g) {
 }
 
 /* delta = the feed-forward part of x, before its outer norm; h is x's norm for the dense block. */
-static void feed_forward(const weft_model *m, const layer *l) {
-    const weft_scratch *s = &m->s;
-    weft_mlp_run(&l->mlp, m->dev, s->delta, s->h);
+static void feed_forward(const weft_gemma4_layer *l, weft_dev *dev, const weft_scratch *s) {
+    weft_mlp_run(&l->mlp, dev, s->delta, s->h);
     if (!l->moe.down) return;
-    weft_norm(m->dev, s->delta, s->delta, l->mlp_out_norm, m->eps);
-    weft_norm(m->dev, s->shared, s->x, l->router_norm, m->eps);
-    weft_norm(m->dev, s->h, s->x, l->moe_norm, m->eps);
-    weft_mixture_run(&l->moe, m->dev, s, s->mixed, s->h, s->shared);
-    weft_norm(m->dev, s->mixed, s->mixed, l->moe_out_norm, m->eps);
-    weft_add(m->dev, s->delta, s->mixed);
+    weft_norm(dev, s->delta, s->delta, l->mlp_out_norm, l->eps);
+    weft_norm(dev, s->shared, s->x, l->router_norm, l->eps);
+    weft_norm(dev, s->h, s->x, l->moe_norm, l->eps);
+    weft_mixture_run(&l->moe, dev, s, s->mixed, s->h, s->shared);
+    weft_norm(dev, s->mixed, s->mixed, l->moe_out_norm, l->eps);
+    weft_add(dev, s->delta, s->mixed);
 }
 
-/* x += norm(out(gelu(gate x) * input)). */
-static void add_input(const gemma4 *g, const layer *l) {
-    const weft_model *m = &g->m;
-    const weft_scratch *s = &m->s;
-    weft_linear(m->dev, (weft_buf *[]){g->gated}, (const weft_mat *[]){l->input_gate}, 1, s->x);
-    weft_activate(m->dev, g->gated, g->gated, l->input, WEFT_GELU_TANH);
-    weft_linear(m->dev, (weft_buf *[]){s->delta}, (const weft_mat *[]){l->input_out}, 1, g->gated);
-    weft_norm(m->dev, s->delta, s->delta, l->input_norm, m->eps);
-    weft_add(m->dev, s->x, s->delta);
+void weft_gemma4_layer_run(const weft_gemma4_layer *l, weft_dev *dev, const weft_scratch *s) {
+    weft_norm(dev, s->h, s->x, l->norm, l->eps);
+    weft_attention_run(&l->attention, dev, s);
+    weft_norm(dev, s->delta, s->delta, l->attention_out_norm, l->eps);
+    weft_add_norm(dev, s->x, s->delta, s->h, l->ffn_norm, l->eps);
+    feed_forward(l, dev, s);
+    weft_norm(dev, s->delta, s->delta, l->ffn_out_norm, l->eps);
+    weft_add(dev, s->x, s->delta);
+    if (l->input) { /* x += norm(out(gelu(gate x) * input)) */
+        weft_linear(dev, (weft_buf *[]){l->gated}, (const weft_mat *[]){l->input_gate}, 1, s->x);
+        weft_activate(dev, l->gated, l->gated, l->input, WEFT_GELU_TANH);
+        weft_linear(dev, (weft_buf *[]){s->delta}, (const weft_mat *[]){l->input_out}, 1, l->gated);
+        weft_norm(dev, s->delta, s->delta, l->input_norm, l->eps);
+        weft_add(dev, s->x, s->delta);
+    }
+    if (l->scalar != 1) weft_scale(dev, s->x, l->scalar);
 }
 
 static void trunk(weft_model *m) {
     const gemma4 *g = (const gemma4 *)m;
-    const weft_scratch *s = &m->s;
     weft_model_embed(m);
     if (g->layer_inputs) embed_inputs(g);
-    for (int i = 0; i < m->n_layers; i++) {
-        const layer *l = &g->layers[i];
-        weft_norm(m->dev, s->h, s->x, l->norm, m->eps);
-        weft_attention_run(&l->attention, m->dev, s);
-        weft_norm(m->dev, s->delta, s->delta, l->attention_out_norm, m->eps);
-        weft_add_norm(m->dev, s->x, s->delta, s->h, l->ffn_norm, m->eps);
-        feed_forward(m, l);
-        weft_norm(m->dev, s->delta, s->delta, l->ffn_out_norm, m->eps);
-        weft_add(m->dev, s->x, s->delta);
-        if (g->layer_inputs) add_input(g, l);
-        if (l->scalar != 1) weft_scale(m->dev, s->x, l->scalar);
-    }
-    weft_norm(m->dev, m->hidden, s->x, m->final_norm, m->eps);
+    for (int i = 0; i < m->n_layers; i++) weft_gemma4_layer_run(&g->layers[i], m->dev, &m->s);
+    weft_norm(m->dev, m->hidden, m->s.x, m->final_norm, m->eps);
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------------------- */
 
-static void load_mixture(layer *y, weft_loader *l, weft_scratch *s, const char *path) {
+static void load_mixture(weft_gemma4_layer *y, weft_loader *l, weft_scratch *s, const char *path) {
     const weft_model_config *c = l->config;
     weft_mixture_load(&y->moe, l, s,
                       &(weft_mixture_paths){.router = weft_loader_path(l, path, ".router.proj"), .experts = path});
@@ -104,7 +83,32 @@ static void load_mixture(layer *y, weft_loader *l, weft_scratch *s, const char *
     y->moe_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_feedforward_layernorm_2"), c->hidden_size);
 }
 
-/* Tables, and each layer's view of them. */
+static void load_layer_input(weft_gemma4_layer *y, weft_loader *l, const char *path, const weft_gemma4_inputs *in) {
+    int64_t hidden = l->config->hidden_size, cols = l->config->layer_inputs;
+    y->gated = in->gated;
+    y->input = in->view;
+    y->input_gate = weft_load_mat(l, weft_loader_path(l, path, ".per_layer_input_gate"), cols, hidden);
+    y->input_out = weft_load_mat(l, weft_loader_path(l, path, ".per_layer_projection"), hidden, cols);
+    y->input_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_per_layer_input_norm"), hidden);
+}
+
+void weft_gemma4_layer_load(weft_gemma4_layer *y, weft_loader *l, weft_scratch *s, const char *path, weft_coef *freq,
+                            const weft_attention_traits *traits, const weft_gemma4_inputs *inputs) {
+    const weft_model_config *c = l->config;
+    int hidden = c->hidden_size, inner = traits->shared && c->double_wide_mlp ? 2 * c->intermediate_size : c->intermediate_size;
+    y->eps = c->norm_eps;
+    y->norm = weft_load_gain(l, weft_loader_path(l, path, ".input_layernorm"), hidden);
+    weft_attention_load(&y->attention, l, weft_loader_path(l, path, ".self_attn"), freq, traits);
+    y->attention_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_attention_layernorm"), hidden);
+    y->ffn_norm = weft_load_gain(l, weft_loader_path(l, path, ".pre_feedforward_layernorm"), hidden);
+    weft_mlp_load(&y->mlp, l, s, weft_loader_path(l, path, ".mlp"), inner);
+    if (c->n_experts) load_mixture(y, l, s, path);
+    y->ffn_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_feedforward_layernorm"), hidden);
+    if (inputs->view) load_layer_input(y, l, path, inputs);
+    const float *scalar = weft_load_floats(l, weft_loader_path(l, path, ".layer_scalar"), 1, &(int64_t){1});
+    if (scalar) y->scalar = scalar[0];
+}
+
 static void load_inputs(gemma4 *g, weft_loader *l) {
     const weft_model_config *c = l->config;
     const char *trunk = l->dir->trunk;
@@ -116,38 +120,15 @@ static void load_inputs(gemma4 *g, weft_loader *l) {
     g->inputs = weft_load_buf(l, NULL, all);
     g->projected = weft_load_buf(l, "inputs", all);
     g->gated = weft_load_buf(l, "inputs", c->layer_inputs);
-    for (int i = 0; i < c->n_layers && l->status == WEFT_OK; i++) {
-        g->layers[i].input = weft_buf_view(l->dev, g->inputs, i * c->layer_inputs, c->layer_inputs);
-        if (!g->layers[i].input) weft_loader_oom(l, "buffers");
-    }
 }
 
-static void load_layer_input(layer *y, weft_loader *l, const char *path) {
-    int64_t hidden = l->config->hidden_size, cols = l->config->layer_inputs;
-    y->input_gate = weft_load_mat(l, weft_loader_path(l, path, ".per_layer_input_gate"), cols, hidden);
-    y->input_out = weft_load_mat(l, weft_loader_path(l, path, ".per_layer_projection"), hidden, cols);
-    y->input_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_per_layer_input_norm"), hidden);
-}
-
-/* shared: the layer whose keys and values it reads; NULL: its own. */
-static void load_layer(layer *y, weft_loader *l, weft_scratch *s, const char *path, weft_layer_kind kind, weft_coef *freq,
-                       const weft_attention *shared) {
-    const weft_model_config *c = l->config;
-    int hidden = c->hidden_size, inner = shared && c->double_wide_mlp ? 2 * c->intermediate_size : c->intermediate_size;
-    y->norm = weft_load_gain(l, weft_loader_path(l, path, ".input_layernorm"), hidden);
-    weft_attention_load(&y->attention, l, weft_loader_path(l, path, ".self_attn"), freq,
-                        &(weft_attention_traits){.kind = kind,
-                                                 .shared = shared,
-                                                 .k_eq_v = c->k_eq_v && kind == WEFT_LAYER_ATTENTION,
-                                                 .norm_v = true});
-    y->attention_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_attention_layernorm"), hidden);
-    y->ffn_norm = weft_load_gain(l, weft_loader_path(l, path, ".pre_feedforward_layernorm"), hidden);
-    weft_mlp_load(&y->mlp, l, s, weft_loader_path(l, path, ".mlp"), inner);
-    if (c->n_experts) load_mixture(y, l, s, path);
-    y->ffn_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_feedforward_layernorm"), hidden);
-    if (c->layer_inputs) load_layer_input(y, l, path);
-    const float *scalar = weft_load_floats(l, weft_loader_path(l, path, ".layer_scalar"), 1, &(int64_t){1});
-    if (scalar) y->scalar = scalar[0];
+/* Layer i's columns of the tokens' inputs. */
+static weft_gemma4_inputs layer_inputs(const gemma4 *g, weft_loader *l, int i) {
+    weft_gemma4_inputs in = {.gated = g->gated};
+    if (!g->layer_inputs || l->status != WEFT_OK) return in;
+    in.view = weft_buf_view(l->dev, g->inputs, i * g->layer_inputs, g->layer_inputs);
+    if (!in.view) weft_loader_oom(l, "buffers");
+    return in;
 }
 
 static void load(weft_model *m, weft_loader *l) {
@@ -167,8 +148,13 @@ static void load(weft_model *m, weft_loader *l) {
     for (int i = 0; i < c->n_layers; i++) {
         bool slides = c->layer_kind[i] == WEFT_LAYER_SLIDING;
         const weft_attention **last = slides ? &m->own_sliding : &m->own_full;
-        load_layer(&g->layers[i], l, &m->s, weft_loader_path(l, trunk, "layers.%d", i), c->layer_kind[i], slides ? sliding : full,
-                   i < own ? NULL : *last);
+        weft_attention_traits traits = {.kind = slides ? WEFT_LAYER_SLIDING : WEFT_LAYER_ATTENTION,
+                                        .shared = i < own ? NULL : *last,
+                                        .k_eq_v = c->k_eq_v && !slides,
+                                        .norm_v = true};
+        weft_gemma4_inputs inputs = layer_inputs(g, l, i);
+        weft_gemma4_layer_load(&g->layers[i], l, &m->s, weft_loader_path(l, trunk, "layers.%d", i), slides ? sliding : full,
+                               &traits, &inputs);
         if (i < own) *last = &g->layers[i].attention.op;
     }
     m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size);

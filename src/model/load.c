@@ -61,11 +61,14 @@ typedef struct source {
     part *parts;
     int64_t n_parts; /* of one expert */
     bool per_expert;
+    const int32_t *order; /* the stored row of each row, counted over all experts; NULL: they are parts */
+    int64_t rows;         /* of an expert, where there is an order */
 } source;
 
 /* A change of this order changes what a file of packed weights holds: raise WEFT_PACKED_VERSION (ops/cpu/packed.h) with it. */
 static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
     const source *s = ctx;
+    if (s->order) return weft_weight_read(&s->parts[0].w, 0, s->order[expert * s->rows + row], values, scale, bias, e);
     part *p = &s->parts[s->per_expert ? expert * s->n_parts : 0];
     for (; row >= p->rows.n; p++) row -= p->rows.n;
     row = row / p->rows.block * p->rows.stride + p->rows.offset + row % p->rows.block;
@@ -183,6 +186,56 @@ weft_mat *weft_load_up(weft_loader *l, const char *path, int64_t experts, int64_
 }
 weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t inner) {
     return load_experts(l, path, &(expert_names){"down_proj", {"down_proj"}, {"fc2"}}, experts, n, inner);
+}
+
+/* A permutation of 0..n-1, from whole numbers of 4 or 8 bytes. */
+static int32_t *load_order(weft_loader *l, const char *name, int64_t n) {
+    const weft_tensor *t = weft_tensors_find(l->dir->tensors, name);
+    if (l->status != WEFT_OK) return NULL;
+    if (!t || t->rank != 1 || t->shape[0] != n || (t->dtype != WEFT_I64 && t->dtype != WEFT_I32)) {
+        l->status = weft_fail(l->e, WEFT_EFORMAT, "%s: the tensor '%s' is missing, or is not a list of %lld ids", l->dir->path, name,
+                              (long long)n);
+        return NULL;
+    }
+    int32_t *order = weft_arena_get(&l->arena, (size_t)n, sizeof *order);
+    bool *seen = weft_arena_get(&l->arena, (size_t)n, sizeof *seen);
+    if (!order || !seen) {
+        weft_loader_oom(l, name);
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = 0;
+        if (t->dtype == WEFT_I64)
+            memcpy(&id, t->data + i * 8, 8);
+        else {
+            int32_t small;
+            memcpy(&small, t->data + i * 4, 4);
+            id = small;
+        }
+        if (id < 0 || id >= n || seen[id]) {
+            l->status = weft_fail(l->e, WEFT_EFORMAT, "%s: tensor '%s' does not name each of %lld ids once", t->file, name,
+                                  (long long)n);
+            return NULL;
+        }
+        seen[id] = true;
+        order[i] = (int32_t)id;
+    }
+    return order;
+}
+
+weft_mat *weft_load_ordered(weft_loader *l, const char *path, const char *ids, int parts, int64_t n, int64_t k,
+                            const weft_coef **order) {
+    source *s = new_source(l, 1, 1);
+    if (!s || !(s->order = load_order(l, ids, n)) || !find(l, path, 0, n, k, &s->parts[0].w)) return NULL;
+    float *floats = weft_arena_get(&l->arena, (size_t)n, sizeof *floats);
+    if (!floats) {
+        weft_loader_oom(l, path);
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) floats[i] = (float)s->order[i]; /* whole numbers below 2^24 */
+    *order = weft_load_coef(l, floats, n);
+    s->rows = n / parts;
+    return make(l, s, path, parts, s->rows, k);
 }
 
 static weft_status read_table(void *ctx, int64_t row, float *dst, weft_error *e) {

@@ -61,6 +61,9 @@ weft_mat *weft_load_up(weft_loader *l, const char *path, int64_t experts, int64_
 /* [experts, n, inner]; stacked it may be called fc2. */
 weft_mat *weft_load_down(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t inner);
 
+/* A weight [n, k] whose rows a tensor of ids puts in another order, as [parts, n / parts, k]; *order gets the ids. */
+weft_mat *weft_load_ordered(weft_loader *l, const char *path, const char *ids, int parts, int64_t n, int64_t k,
+                            const weft_coef **order);
 /* A table [n, k] whose rows are read when they are wanted. */
 weft_table *weft_load_table(weft_loader *l, const char *path, int64_t n, int64_t k);
 

@@ -275,6 +275,17 @@ typedef struct weft_output {
 /* y[i] = the logits of x[rows[i]], i < n: only for the rows somebody reads. */
 void weft_logits(weft_dev *dev, weft_buf *y, const weft_output *head, const weft_buf *x, const int *rows, int n);
 
+/* A head that looks at some tokens only: at those of the `top` centroids whose products with the row are largest (ties: lowest). */
+typedef struct weft_ordered_output {
+    const weft_mat *centroids; /* [centroids, cols] */
+    const weft_mat *w;         /* [centroids, each, cols]: row j of centroid c is the token order[c * each + j] */
+    const weft_coef *order;    /* [centroids * each], whole numbers as floats */
+    int top;
+} weft_ordered_output;
+/* As weft_logits(); tokens that are not looked at get the smallest logit of those that are, less one. scores: [rows, centroids]. */
+void weft_ordered_logits(weft_dev *dev, weft_buf *y, const weft_ordered_output *head, weft_buf *scores, const weft_buf *x,
+                         const int *rows, int n);
+
 /* What a row's logits are turned into when nobody needs them all. */
 #define WEFT_MAX_TOP 20
 typedef struct weft_pick {
@@ -296,7 +307,9 @@ void weft_pick_layer(weft_dev *dev, int rows, int vocab);
  * must live until the step is over. */
 void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed);
-/* Result i of the last weft_pick_tokens(); waits for it. */
+/* The same from logits that are there: rows 0..n-1 of a buffer. */
+void weft_pick_logits(weft_dev *dev, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed);
+/* Result i of the last weft_pick_tokens() or weft_pick_logits(); waits for it. */
 weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);
 
 /* ---- host access (each waits for what was submitted) --------------------------------------------------------------------- */
