@@ -83,6 +83,7 @@ typedef struct weft_config {
 typedef struct weft_memory {
     uint64_t weights, kv, states, workspace, total;
     uint64_t kv_per_token, state_per_request;
+    uint64_t kv_window; /* for each request, however long: keys and values of layers with a sliding window; 0: there are none */
     uint64_t available; /* what this process may use: installed memory, or its cgroup's limit */
 } weft_memory;
 /* Checks the checkpoint against its config and plans. Does not fail when the plan does not fit: compare total with available. */

@@ -63,6 +63,7 @@ weft_status weft_draft(weft_engine *g, weft_error *e) {
             continue;
         }
         if (!g->info.has_mtp) continue;
+        weft_place_reach(r, 1 + want); /* before spans hold the table; the pass needs these pages, too */
         int at = n++; /* deepest first, so that whoever is done leaves at the end and rows keep their places in a chain */
         for (; at > 0 && wanted(g->drafting[at - 1]) < want; at--) g->drafting[at] = g->drafting[at - 1];
         g->drafting[at] = r;

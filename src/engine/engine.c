@@ -24,6 +24,10 @@
 /* ---- planning
  * --------------------------------------------------------------------------------------------------------------------- */
 
+static int pages_of(int tokens) {
+    return (tokens + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS;
+}
+
 /* The caller's wishes with the defaults filled in, and the plan that follows. */
 static weft_status settle(const weft_config *wish, const weft_model_dir *dir, weft_config *c, weft_plan *p, weft_error *e) {
     *c = *wish;
@@ -43,35 +47,44 @@ static weft_status settle(const weft_config *wish, const weft_model_dir *dir, we
     *p = (weft_plan){.max_rows = c->chunk + c->max_requests * (1 + c->max_depth),
                      .max_spans = c->max_requests,
                      .max_draft = c->max_depth,
-                     .n_pages =
-                         (c->context + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS + c->max_requests - 1, /* each may part-fill one */
-                     .n_slots = c->max_requests};
+                     .n_slots = c->max_requests,
+                     .n_pages = {pages_of(c->context) + c->max_requests - 1}}; /* each may part-fill one */
     return WEFT_OK;
 }
 
-static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft_model_dir *dir, weft_dev_memory *m,
-                            weft_error *e) {
+/* Pages of sliding windows for one request; none has more than its own context. */
+static int window_pages(const weft_config *c, const weft_model *model) {
+    int window = weft_model_window(model), rows = c->chunk > 1 + c->max_depth ? c->chunk : 1 + c->max_depth;
+    int most = weft_place_window_pages(window, rows), all = pages_of(c->context);
+    return !window ? 0 : most < all ? most : all;
+}
+
+/* Completes the plan by what only the model knows. */
+static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_model_dir *dir, weft_memory *memory,
+                            weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
     weft_status s = weft_dev_open(
         &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
     if (s == WEFT_OK) s = weft_model_load(&model, dev, dir, weft_logit_rows(c), e);
+    int each = s == WEFT_OK ? window_pages(c, model) : 0;
+    p->n_pages[WEFT_PAGES_WINDOW] = c->max_requests * each;
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
-    if (s == WEFT_OK) weft_dev_memory_get(dev, m);
+    if (s == WEFT_OK) {
+        weft_dev_memory_get(dev, m);
+        *memory = (weft_memory){.weights = m->weights,
+                                .kv = m->pages,
+                                .states = m->slots,
+                                .workspace = m->workspace,
+                                .total = m->weights + m->pages + m->slots + m->workspace,
+                                .kv_per_token = m->page[WEFT_PAGES_ALL] / WEFT_PAGE_ROWS,
+                                .kv_window = m->page[WEFT_PAGES_WINDOW] * (uint64_t)each,
+                                .state_per_request = m->slot,
+                                .available = weft_memory_limit()};
+    }
     weft_model_close(model);
     weft_dev_close(dev);
     return s;
-}
-
-static weft_memory memory_of(const weft_dev_memory *m) {
-    return (weft_memory){.weights = m->weights,
-                         .kv = m->pages,
-                         .states = m->slots,
-                         .workspace = m->workspace,
-                         .total = m->weights + m->pages + m->slots + m->workspace,
-                         .kv_per_token = m->page / WEFT_PAGE_ROWS,
-                         .state_per_request = m->slot,
-                         .available = weft_memory_limit()};
 }
 
 weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, weft_error *e) {
@@ -82,8 +95,7 @@ weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, wef
     WEFT_TRY(weft_model_dir_open(&dir, config->model, e));
     weft_status s = settle(config, &dir, &c, &p, e);
     weft_dev_memory planned;
-    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, &planned, e);
-    if (s == WEFT_OK) *memory = memory_of(&planned);
+    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, memory, &planned, e);
     weft_model_dir_close(&dir);
     return s;
 }
@@ -139,7 +151,8 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed || !g->events ||
         !g->event_text)
         return weft_fail_oom(e, "the engine's tables");
-    WEFT_TRY(weft_index_pool_open(&g->pages, g->plan.n_pages, "the table of KV pages", e));
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
+        WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
@@ -169,16 +182,17 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
 
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
     weft_dev_memory planned;
+    weft_memory memory;
     WEFT_TRY(weft_model_dir_open(&g->dir, config->model, e));
     WEFT_TRY(settle(config, &g->dir, &g->config, &g->plan, e));
     const weft_config *c = &g->config;
-    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &planned, e));
-    weft_memory memory = memory_of(&planned);
+    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &memory, &planned, e));
     WEFT_TRY(refuse_if_short(c, &memory, e));
     WEFT_TRY(open_tokenizer(g, e));
     WEFT_TRY(load(g, &planned, e));
     WEFT_TRY(make_tables(g, e));
     WEFT_TRY(mark_allowed(g, e));
+    g->window = weft_model_window(g->model);
     g->info = (weft_info){.isa = weft_dev_isa(g->dev),
                           .kv = weft_dev_kv(g->dev),
                           .threads = weft_dev_threads(g->dev),
@@ -212,7 +226,7 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
 void weft_engine_close(weft_engine *g) {
     if (!g) return;
     while (g->n_requests) weft_request_close(g->requests[0]);
-    weft_index_pool_close(&g->pages);
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) weft_index_pool_close(&g->pages[kind]);
     weft_index_pool_close(&g->slots);
     weft_free(g->requests);
     weft_free(g->drafting);

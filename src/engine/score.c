@@ -38,6 +38,7 @@ static weft_status emit(scoring *s, int pos, int from, int n, weft_error *e) {
 static weft_status score_chunk(scoring *s, int n, weft_error *e) {
     weft_engine *g = s->engine;
     weft_request *r = s->r;
+    weft_place_reach(r, n);
     weft_span span = weft_place_span(r, 0, n, 0);
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = 1, .tokens = r->ids.v + r->done, .spans = &span});
     weft_model_pass(g->model, s->mtp ? WEFT_MTP_FULL : WEFT_MTP_WRITE);
@@ -47,6 +48,7 @@ static weft_status score_chunk(scoring *s, int n, weft_error *e) {
         status = emit(s, r->done, from, n - from < most ? n - from : most, e);
     weft_status ended = weft_end(g->dev, status == WEFT_OK ? e : NULL);
     r->done = r->stored = r->done + n;
+    weft_place_release(r);
     return status != WEFT_OK ? status : ended;
 }
 

@@ -28,7 +28,7 @@ void weft_gated_attention_load(weft_gated_attention *a, weft_loader *l, const ch
     a->k_gain = weft_load_gain(l, weft_loader_path(l, path, ".k_norm"), d, shift);
     a->freq = freq;
     a->eps = c->rms_norm_eps;
-    a->op = (weft_attention){.layer = weft_kv_layer(l->dev, c->n_kv_heads, c->head_dim),
+    a->op = (weft_attention){.layer = weft_kv_layer(l->dev, c->n_kv_heads, c->head_dim, WEFT_PAGES_ALL),
                              .n_heads = c->n_heads,
                              .n_kv_heads = c->n_kv_heads,
                              .head_dim = c->head_dim,

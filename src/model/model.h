@@ -26,6 +26,8 @@ void weft_model_close(weft_model *m);
 
 int weft_model_vocab(const weft_model *m); /* columns of the logits */
 bool weft_model_has_mtp(const weft_model *m);
+/* Keys that a row of a layer with a sliding window sees, its own included, the most of all layers; 0: no layer has one. */
+int weft_model_window(const weft_model *m);
 
 /* The step's rows through the trunk, and through the MTP head as far as asked. */
 void weft_model_pass(weft_model *m, weft_mtp_rows mtp);

@@ -111,6 +111,10 @@ int weft_model_vocab(const weft_model *m) {
 bool weft_model_has_mtp(const weft_model *m) {
     return m->has_mtp;
 }
+int weft_model_window(const weft_model *m) {
+    (void)m;
+    return 0;
+}
 
 /* ---- loading ------------------------------------------------------------------------------------------------------------- */
 
