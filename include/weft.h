@@ -65,6 +65,7 @@ typedef struct weft_request weft_request;
 
 typedef struct weft_config {
     const char *model; /* a Hugging Face model folder */
+    const char *draft; /* the folder of a drafter that was made for the model (Gemma 4 has such); NULL: none */
     int threads;       /* 0: as many as affinity mask and cgroup allow; otherwise exactly so many */
     const char *isa;   /* kernels: "reference" (plain C), "avx2", "avx512-vnni", ...; NULL or "auto": the best for this processor */
     const char *kv;    /* keys and values: "bf16", "int8" with a scale per position and head, "f32"; NULL: bf16, f32 when precise */
@@ -83,6 +84,7 @@ typedef struct weft_config {
 typedef struct weft_memory {
     uint64_t weights, kv, states, workspace, total;
     uint64_t kv_per_token, state_per_request;
+    uint64_t kv_window; /* for each request, however long: keys and values of layers with a sliding window; 0: there are none */
     uint64_t available; /* what this process may use: installed memory, or its cgroup's limit */
 } weft_memory;
 /* Checks the checkpoint against its config and plans. Does not fail when the plan does not fit: compare total with available. */
@@ -97,6 +99,7 @@ typedef struct weft_info {
     const char *kv;  /* type of keys and values */
     int threads, vocab, context, chunk, max_depth;
     bool has_mtp;       /* the checkpoint has a multi-token-prediction head */
+    bool drafts;        /* it has, or there is a drafter */
     bool has_tokenizer; /* without one, requests and events carry ids only */
 } weft_info;
 void weft_engine_info(const weft_engine *engine, weft_info *info);
@@ -180,6 +183,11 @@ void weft_request_stats(const weft_request *request, weft_stats *stats);
  * WEFT_ENUMERIC when a logit of the trunk is NaN or infinite. */
 typedef weft_status (*weft_score_row)(void *ctx, size_t position, const float *logits, const float *mtp_logits, weft_error *e);
 weft_status weft_score(weft_engine *engine, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
+/* What the drafter says after ids: tokens[0] is the trunk's likeliest token, tokens[1..steps] the drafter's likeliest ones, each
+ * after the ones before it, and logits[steps * vocab] where those come from. Takes n + 1 + steps tokens of context. WEFT_ESUPPORT
+ * without a drafter. */
+weft_status weft_score_drafts(weft_engine *engine, const int32_t *ids, size_t n, int steps, int32_t *tokens, float *logits,
+                              weft_error *e);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -39,7 +39,7 @@ static inline weft_coef *made_coef(weft_dev *d, uint32_t id, int n, float middle
 static inline void rig_plan(rig *g) {
     weft_error e;
     assert_int_equal(
-        weft_dev_plan(g->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 2, .max_draft = DRAFTS, .n_pages = 1, .n_slots = SLOTS},
+        weft_dev_plan(g->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 2, .max_draft = DRAFTS, .n_pages = {1}, .n_slots = SLOTS},
                       &e),
         WEFT_OK);
     g->slot_bytes = weft_slot_bytes(g->d);
@@ -50,8 +50,8 @@ static inline void run_step(rig *g, weft_span *spans, int n_spans) {
     weft_error e;
     int rows = 0;
     for (int i = 0; i < n_spans; i++) {
-        spans[i].n_pages = LEN / WEFT_PAGE_ROWS + 2;
-        spans[i].pages = pages;
+        spans[i].n_pages[WEFT_PAGES_ALL] = LEN / WEFT_PAGE_ROWS + 2;
+        spans[i].pages[WEFT_PAGES_ALL] = pages;
         rows += spans[i].certain + spans[i].speculative;
     }
     weft_begin(g->d, &(weft_step){.n_rows = rows, .n_spans = n_spans, .spans = spans});

@@ -40,6 +40,8 @@ const char *weft_cli_cache(const char *option);
     WEFT_FLAG("precise", (to), "Float32 activations, keys and values, weights as stored: slower, for comparison.")
 
 /* weft_config.kv. */
+#define WEFT_DRAFT_OPTION(to)                                                                                                      \
+    WEFT_TEXT("draft", "FOLDER", (to), NULL, NULL, "A drafter that was made for the model, as Gemma 4 has them.")
 #define WEFT_KV_OPTION(to)                                                                                                         \
     WEFT_TEXT("kv", "TYPE", (to), "bf16|f32|int8", "bf16; f32 with --precise",                                                     \
               "How keys and values are kept; int8 takes half the memory of bf16.")

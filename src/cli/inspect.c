@@ -228,7 +228,7 @@ static weft_status plan(report *r, int64_t asked, const weft_config *want, weft_
         r->n_contexts++;
     }
     const weft_memory *m = &r->memory[0];
-    uint64_t fixed = m->total - m->kv;
+    uint64_t fixed = m->total - m->kv + m->kv_window;
     if (m->available > fixed && m->kv_per_token) r->largest = (int64_t)((m->available - fixed) / m->kv_per_token);
     int64_t most = asked > trained ? asked : trained;
     if (r->largest > most) r->largest = most;
@@ -439,6 +439,7 @@ static int print_json(const report *r) {
     json_object_object_add(o, "packed", packed);
     json_object_object_add(o, "memory", json_memory(r));
     put_int(o, "kv_bytes_per_token", (int64_t)r->memory[0].kv_per_token);
+    put_int(o, "kv_window_bytes_per_request", (int64_t)r->memory[0].kv_window);
     put_int(o, "state_bytes_per_request", (int64_t)r->memory[0].state_per_request);
     put_int(o, "available", (int64_t)r->memory[0].available);
     put_bool(o, "fits", !r->memory[0].available || r->memory[0].total <= r->memory[0].available);

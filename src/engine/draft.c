@@ -1,9 +1,9 @@
 /* draft.c: where drafts come from.
  *
- * The MTP head drafts for all requests at once, one depth a step: first from the true hidden row before each pending token, then
- * from its own output (a chain). What a chain writes into the MTP layer's pages is scratch: the pass that verifies the drafts
- * writes those rows again from true hidden rows.
- * A request with a list of drafts takes them from there: tests force every accept count that way. */
+ * The MTP head or the assistant drafts for all requests at once, one depth a step: first from the true hidden row before each
+ * pending token, then from its own output (a chain). What a chain writes into the MTP layer's pages is scratch: the pass that
+ * verifies the drafts writes those rows again from true hidden rows. A request with a list of drafts takes them from there: tests
+ * force every accept count that way. */
 #include "base/clock.h"
 #include "engine/engine.h"
 
@@ -29,13 +29,13 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         weft_request *r = g->drafting[i];
         g->tokens[i] = depth ? r->draft[depth - 1] : r->ids.v[r->done];
         g->spans[i] = weft_place_span(r, i, 0, 1);
-        g->spans[i].pos += depth;
+        if (weft_model_draft_moves(g->model)) g->spans[i].pos += depth;
         g->rows[i] = i;
         g->picks[i] = (weft_pick){.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)depth};
     }
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);
-    weft_model_pick(g->model, WEFT_HEAD_MTP, g->rows, n, g->picks, g->allowed);
+    weft_model_pick(g->model, WEFT_HEAD_DRAFT, g->rows, n, g->picks, g->allowed);
     weft_status s = WEFT_OK;
     for (int i = 0; i < n && s == WEFT_OK; i++) {
         weft_request *r = g->drafting[i];
@@ -62,7 +62,8 @@ weft_status weft_draft(weft_engine *g, weft_error *e) {
             from_list(r, want);
             continue;
         }
-        if (!g->info.has_mtp) continue;
+        if (!g->info.drafts) continue;
+        weft_place_reach(r, 1 + want); /* before spans hold the table; the pass needs these pages, too */
         int at = n++; /* deepest first, so that whoever is done leaves at the end and rows keep their places in a chain */
         for (; at > 0 && wanted(g->drafting[at - 1]) < want; at--) g->drafting[at] = g->drafting[at - 1];
         g->drafting[at] = r;

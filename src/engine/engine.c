@@ -24,6 +24,10 @@
 /* ---- planning
  * --------------------------------------------------------------------------------------------------------------------- */
 
+static int pages_of(int tokens) {
+    return (tokens + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS;
+}
+
 /* The caller's wishes with the defaults filled in, and the plan that follows. */
 static weft_status settle(const weft_config *wish, const weft_model_dir *dir, weft_config *c, weft_plan *p, weft_error *e) {
     *c = *wish;
@@ -43,48 +47,72 @@ static weft_status settle(const weft_config *wish, const weft_model_dir *dir, we
     *p = (weft_plan){.max_rows = c->chunk + c->max_requests * (1 + c->max_depth),
                      .max_spans = c->max_requests,
                      .max_draft = c->max_depth,
-                     .n_pages =
-                         (c->context + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS + c->max_requests - 1, /* each may part-fill one */
-                     .n_slots = c->max_requests};
+                     .n_slots = c->max_requests,
+                     .n_pages = {pages_of(c->context) + c->max_requests - 1}}; /* each may part-fill one */
     return WEFT_OK;
 }
 
-static weft_status plan_dry(const weft_config *c, const weft_plan *p, const weft_model_dir *dir, weft_dev_memory *m,
-                            weft_error *e) {
+/* Pages of sliding windows for one request; none has more than its own context. */
+static int window_pages(const weft_config *c, const weft_model *model) {
+    int window = weft_model_window(model), rows = c->chunk > 1 + c->max_depth ? c->chunk : 1 + c->max_depth;
+    int most = weft_place_window_pages(window, rows), all = pages_of(c->context);
+    return !window ? 0 : most < all ? most : all;
+}
+
+/* Completes the plan by what only the model knows. */
+/* The model's folder, and the drafter's where there is one. */
+static void close_folders(weft_folders *f) {
+    weft_model_dir_close(&f->model);
+    weft_model_dir_close(&f->draft);
+}
+static weft_status open_folders(weft_folders *f, const weft_config *config, weft_error *e) {
+    *f = (weft_folders){0};
+    if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
+    weft_status s = weft_model_dir_open(&f->model, config->model, e);
+    if (s == WEFT_OK && config->draft) s = weft_model_dir_open(&f->draft, config->draft, e);
+    if (s != WEFT_OK) close_folders(f);
+    return s;
+}
+static weft_status load_model(weft_model **model, weft_dev *dev, const weft_folders *f, const weft_config *c, weft_error *e) {
+    return weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e);
+}
+
+static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folders *folders, weft_memory *memory,
+                            weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
     weft_status s = weft_dev_open(
         &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
-    if (s == WEFT_OK) s = weft_model_load(&model, dev, dir, weft_logit_rows(c), e);
+    if (s == WEFT_OK) s = load_model(&model, dev, folders, c, e);
+    int each = s == WEFT_OK ? window_pages(c, model) : 0;
+    p->n_pages[WEFT_PAGES_WINDOW] = c->max_requests * each;
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
-    if (s == WEFT_OK) weft_dev_memory_get(dev, m);
+    if (s == WEFT_OK) {
+        weft_dev_memory_get(dev, m);
+        *memory = (weft_memory){.weights = m->weights,
+                                .kv = m->pages,
+                                .states = m->slots,
+                                .workspace = m->workspace,
+                                .total = m->weights + m->pages + m->slots + m->workspace,
+                                .kv_per_token = m->page[WEFT_PAGES_ALL] / WEFT_PAGE_ROWS,
+                                .kv_window = m->page[WEFT_PAGES_WINDOW] * (uint64_t)each,
+                                .state_per_request = m->slot,
+                                .available = weft_memory_limit()};
+    }
     weft_model_close(model);
     weft_dev_close(dev);
     return s;
 }
 
-static weft_memory memory_of(const weft_dev_memory *m) {
-    return (weft_memory){.weights = m->weights,
-                         .kv = m->pages,
-                         .states = m->slots,
-                         .workspace = m->workspace,
-                         .total = m->weights + m->pages + m->slots + m->workspace,
-                         .kv_per_token = m->page / WEFT_PAGE_ROWS,
-                         .state_per_request = m->slot,
-                         .available = weft_memory_limit()};
-}
-
 weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, weft_error *e) {
-    weft_model_dir dir;
+    weft_folders folders;
     weft_config c;
     weft_plan p;
-    if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
-    WEFT_TRY(weft_model_dir_open(&dir, config->model, e));
-    weft_status s = settle(config, &dir, &c, &p, e);
+    WEFT_TRY(open_folders(&folders, config, e));
+    weft_status s = settle(config, &folders.model, &c, &p, e);
     weft_dev_memory planned;
-    if (s == WEFT_OK) s = plan_dry(&c, &p, &dir, &planned, e);
-    if (s == WEFT_OK) *memory = memory_of(&planned);
-    weft_model_dir_close(&dir);
+    if (s == WEFT_OK) s = plan_dry(&c, &p, &folders, memory, &planned, e);
+    close_folders(&folders);
     return s;
 }
 
@@ -105,7 +133,7 @@ static weft_status refuse_if_short(const weft_config *c, const weft_memory *m, w
 static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     weft_str path = {0};
     weft_status s = WEFT_OK;
-    if (!weft_str_addf(&path, "%s/tokenizer.json", g->dir.path))
+    if (!weft_str_addf(&path, "%s/tokenizer.json", g->folders.model.path))
         s = weft_fail_oom(e, "a path");
     else if (weft_file_exists(path.p))
         s = weft_tokenizer_open(&g->tokenizer, path.p, e);
@@ -118,9 +146,9 @@ static weft_status mark_allowed(weft_engine *g, weft_error *e) {
     int n = weft_model_vocab(g->model), some = 0;
     for (int id = 0; id < n; id++) some += g->allowed[id] = !g->tokenizer || weft_tokenizer_valid(g->tokenizer, id);
     if (g->tokenizer && weft_tokenizer_size(g->tokenizer) > n)
-        return weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has %d ids, the model %d: they do not belong together", g->dir.path,
-                         weft_tokenizer_size(g->tokenizer), n);
-    return some ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has no token", g->dir.path);
+        return weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has %d ids, the model %d: they do not belong together",
+                         g->folders.model.path, weft_tokenizer_size(g->tokenizer), n);
+    return some ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has no token", g->folders.model.path);
 }
 
 static weft_status make_tables(weft_engine *g, weft_error *e) {
@@ -139,7 +167,8 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed || !g->events ||
         !g->event_text)
         return weft_fail_oom(e, "the engine's tables");
-    WEFT_TRY(weft_index_pool_open(&g->pages, g->plan.n_pages, "the table of KV pages", e));
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
+        WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
@@ -148,10 +177,15 @@ static weft_status choose_cache(const weft_engine *g, weft_dev_config *config, w
     const char *wish = g->config.cache_dir;
     if (!(wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, "packed"))) return weft_fail_oom(e, "a path");
     if (!dir->n) return WEFT_OK;
-    weft_model_dir_name(&g->dir, label);
+    weft_model_dir_name(&g->folders.model, label);
     config->cache_dir = dir->p;
     config->cache_label = label;
-    return weft_model_dir_fingerprint(&g->dir, config->cache_key, e);
+    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, config->cache_key, e));
+    if (!g->folders.draft.path) return WEFT_OK;
+    uint8_t draft[16];
+    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.draft, draft, e));
+    for (int i = 0; i < 16; i++) config->cache_key[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
+    return WEFT_OK;
 }
 
 static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_error *e) {
@@ -161,7 +195,7 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     char label[256];
     weft_status s = choose_cache(g, &config, &dir, label, e);
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    if (s == WEFT_OK) s = weft_model_load(&g->model, g->dev, &g->dir, weft_logit_rows(c), e);
+    if (s == WEFT_OK) s = load_model(&g->model, g->dev, &g->folders, c, e);
     if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
     weft_str_free(&dir);
     return s;
@@ -169,16 +203,17 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
 
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
     weft_dev_memory planned;
-    WEFT_TRY(weft_model_dir_open(&g->dir, config->model, e));
-    WEFT_TRY(settle(config, &g->dir, &g->config, &g->plan, e));
+    weft_memory memory;
+    WEFT_TRY(open_folders(&g->folders, config, e));
+    WEFT_TRY(settle(config, &g->folders.model, &g->config, &g->plan, e));
     const weft_config *c = &g->config;
-    WEFT_TRY(plan_dry(c, &g->plan, &g->dir, &planned, e));
-    weft_memory memory = memory_of(&planned);
+    WEFT_TRY(plan_dry(c, &g->plan, &g->folders, &memory, &planned, e));
     WEFT_TRY(refuse_if_short(c, &memory, e));
     WEFT_TRY(open_tokenizer(g, e));
     WEFT_TRY(load(g, &planned, e));
     WEFT_TRY(make_tables(g, e));
     WEFT_TRY(mark_allowed(g, e));
+    g->window = weft_model_window(g->model);
     g->info = (weft_info){.isa = weft_dev_isa(g->dev),
                           .kv = weft_dev_kv(g->dev),
                           .threads = weft_dev_threads(g->dev),
@@ -187,6 +222,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
                           .chunk = c->chunk,
                           .max_depth = c->max_depth,
                           .has_mtp = weft_model_has_mtp(g->model),
+                          .drafts = weft_model_drafts(g->model),
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
@@ -194,7 +230,6 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
 }
 
 weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
-    if (!config->model) return weft_fail(e, WEFT_EINVAL, "no model folder is given");
     weft_engine *g = weft_calloc(1, sizeof *g);
     if (!g) return weft_fail_oom(e, "the engine");
     weft_fpu mode = weft_fpu_enter();
@@ -204,7 +239,7 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
         weft_engine_close(g);
         return s;
     }
-    g->config.model = g->config.isa = g->config.kv = g->config.cache_dir = NULL; /* the caller's strings */
+    g->config.model = g->config.draft = g->config.isa = g->config.kv = g->config.cache_dir = NULL; /* the caller's strings */
     *engine = g;
     return WEFT_OK;
 }
@@ -212,7 +247,7 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
 void weft_engine_close(weft_engine *g) {
     if (!g) return;
     while (g->n_requests) weft_request_close(g->requests[0]);
-    weft_index_pool_close(&g->pages);
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) weft_index_pool_close(&g->pages[kind]);
     weft_index_pool_close(&g->slots);
     weft_free(g->requests);
     weft_free(g->drafting);
@@ -226,7 +261,7 @@ void weft_engine_close(weft_engine *g) {
     weft_model_close(g->model);
     weft_dev_close(g->dev);
     weft_tokenizer_close(g->tokenizer);
-    weft_model_dir_close(&g->dir);
+    close_folders(&g->folders);
     weft_free(g);
 }
 
@@ -243,7 +278,8 @@ void weft_engine_stats(const weft_engine *g, weft_stats *stats) {
 /* prefix: the tokens that the file wants before a plain text come first. */
 static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, bool prefix, int32_t **ids,
                           size_t *n_ids, weft_error *e) {
-    if (!g->tokenizer) return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: text cannot be read or written", g->dir.path);
+    if (!g->tokenizer)
+        return weft_fail(e, WEFT_ESUPPORT, "%s has no tokenizer.json: text cannot be read or written", g->folders.model.path);
     weft_ids out = {0};
     size_t n = 0;
     const int32_t *before = weft_tokenizer_prefix(g->tokenizer, &n);
@@ -272,7 +308,7 @@ weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, i
         return weft_fail(
             e, WEFT_ESUPPORT,
             "%s: its tokenizer has no <|im_start|> and <|im_end|>: it is no ChatML model; only a raw prompt can be given (--raw)",
-            g->dir.path);
+            g->folders.model.path);
     weft_status s = weft_chatml_turns(&parts, NULL, 0, user, n, e);
     if (s == WEFT_OK) s = encode(g, parts.v, parts.n, false, ids, n_ids, e);
     weft_vec_free(&parts);

@@ -5,6 +5,8 @@
  * between it and `done` were speculative when they ran, were accepted since, and wait in the journal to be folded by the next
  * pass. So always
  *     stored + replay == done,   done <= n ids,   and while it generates: done + 1 == n ids (one pending token).
+ * Pages of layers that see all keys are taken for the whole request at the start. Layers with a sliding window have pages of their
+ * own kind: a request holds those of positions done - window - 1 and above only, as far as rows have been written.
  * weft_engine_check() asserts this after every step. */
 #ifndef WEFT_ENGINE_ENGINE_H
 #define WEFT_ENGINE_ENGINE_H
@@ -34,7 +36,8 @@ struct weft_request {
     int done, stored, replay;
     int journal; /* the half that the last pass wrote */
     int slot;
-    int *pages, n_pages;
+    int *pages[WEFT_PAGE_KINDS]; /* tables of n_pages; the window's holds pages [window_from, window_to), -1 around them */
+    int n_pages, window_from, window_to;
 
     int n_draft; /* this step's */
     int32_t draft[WEFT_MAX_DEPTH];
@@ -47,16 +50,22 @@ struct weft_request {
     weft_stats stats;
 };
 
+/* What the engine loads from; draft.path NULL: no drafter. */
+typedef struct weft_folders {
+    weft_model_dir model, draft;
+} weft_folders;
+
 struct weft_engine {
     weft_config config;
-    weft_model_dir dir;
+    weft_folders folders;
     weft_tokenizer *tokenizer; /* NULL: the folder has none */
     weft_dev *dev;
     weft_model *model;
     weft_info info;
     bool *allowed; /* [vocab]: ids that exist */
 
-    weft_index_pool pages, slots;
+    weft_index_pool pages[WEFT_PAGE_KINDS], slots;
+    int window;              /* weft_model_window() */
     weft_request **requests; /* [max_requests]: the open ones, oldest first */
     int n_requests;
 
@@ -73,9 +82,16 @@ struct weft_engine {
     weft_stats stats;
 };
 
-/* A place in the caches for `tokens` tokens: pages (zeroed) and a slot. */
+/* Pages of layers with a sliding window that a request holds at most, at `rows` rows in a pass. */
+int weft_place_window_pages(int window, int rows);
+
+/* A place in the caches for `tokens` tokens: pages (zeroed) and a slot. Those of a window come and go: */
 weft_status weft_place_take(weft_request *r, size_t tokens, weft_error *e);
 void weft_place_drop(weft_request *r);
+/* Before `rows` rows run at `done` or above: the window's pages (zeroed) that they write. The plan has enough of them. */
+void weft_place_reach(weft_request *r, int rows);
+/* After `done` has moved: gives back the window's pages that no row to come sees. */
+void weft_place_release(weft_request *r);
 /* The span of this request's next pass. */
 weft_span weft_place_span(const weft_request *r, int row, int certain, int speculative);
 /* Benchmarks only: declares the first n tokens of a new request's prompt done, n < n_prompt, without computing them. Their KV rows

@@ -11,8 +11,8 @@
 #include "engine/engine.h"
 
 static bool is_end(const weft_engine *g, int32_t id) {
-    for (int i = 0; i < g->dir.config.n_eos; i++)
-        if (g->dir.config.eos[i] == id) return true;
+    for (int i = 0; i < g->folders.model.config.n_eos; i++)
+        if (g->folders.model.config.eos[i] == id) return true;
     return false;
 }
 
@@ -60,6 +60,7 @@ static int gather(weft_engine *g, weft_step *step) {
         }
         r->row = step->n_rows;
         r->certain = certain;
+        weft_place_reach(r, certain + r->n_draft);
         g->spans[step->n_spans++] = weft_place_span(r, r->row, certain, r->n_draft);
         for (int j = 0; j < certain; j++) g->tokens[step->n_rows++] = r->ids.v[r->done + j];
         for (int j = 0; j < r->n_draft; j++) g->tokens[step->n_rows++] = r->draft[j];
@@ -142,8 +143,12 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
     WEFT_TRY(weft_end(g->dev, e));
     int logit = 0;
-    for (int i = 0; i < g->n_requests; i++)
-        if (g->requests[i]->certain) absorb(g->requests[i], &logit);
+    for (int i = 0; i < g->n_requests; i++) {
+        weft_request *r = g->requests[i];
+        if (!r->certain) continue;
+        absorb(r, &logit);
+        weft_place_release(r);
+    }
     bool prefill = g->stats.prompt_tokens > prompts;
     *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
     if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;

@@ -6,7 +6,6 @@
  * is needed a token), gated by the hidden row; experts beside the dense block. Logits are capped; the embedding is the head. */
 #include "model/gemma4.h"
 
-
 typedef struct gemma4 {
     weft_model m;
     weft_gemma4_layer *layers;
@@ -73,8 +72,7 @@ static void trunk(weft_model *m) {
 
 static void load_mixture(weft_gemma4_layer *y, weft_loader *l, weft_scratch *s, const char *path) {
     const weft_model_config *c = l->config;
-    weft_mixture_load(&y->moe, l, s,
-                      &(weft_mixture_paths){.router = weft_loader_path(l, path, ".router.proj"), .experts = path});
+    weft_mixture_load(&y->moe, l, s, &(weft_mixture_paths){.router = weft_loader_path(l, path, ".router.proj"), .experts = path});
     y->moe.rule.expert_scale = weft_load_vector(l, weft_loader_path(l, path, ".router.per_expert_scale"), c->n_experts, 1);
     y->router_norm = weft_load_vector(l, weft_loader_path(l, path, ".router.scale"), c->hidden_size,
                                       1.0f / __builtin_sqrtf((float)c->hidden_size));

@@ -10,7 +10,7 @@ typedef struct weft_gemma4_layer {
     weft_attention_block attention;
     weft_mlp mlp;
 
-    weft_mixture moe; /* down NULL: none */
+    weft_mixture moe;                                                /* down NULL: none */
     weft_coef *router_norm, *moe_norm, *mlp_out_norm, *moe_out_norm; /* router_norm: with the router's own scale */
 
     const weft_buf *input; /* the layer's own embedding of the tokens: layer_inputs; NULL: none */

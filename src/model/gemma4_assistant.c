@@ -12,7 +12,7 @@ struct weft_assistant {
     float eps;
     weft_mat *in, *out; /* [hidden, 2 backbone], [backbone, hidden] */
     weft_coef *final_norm;
-    weft_output output;                 /* w NULL: ordered */
+    weft_output output; /* w NULL: ordered */
     weft_ordered_output ordered;
     weft_scratch s;
     weft_buf *embedding, *before, *pair; /* backbone, backbone, 2 backbone */

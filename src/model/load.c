@@ -193,8 +193,8 @@ static int32_t *load_order(weft_loader *l, const char *name, int64_t n) {
     const weft_tensor *t = weft_tensors_find(l->dir->tensors, name);
     if (l->status != WEFT_OK) return NULL;
     if (!t || t->rank != 1 || t->shape[0] != n || (t->dtype != WEFT_I64 && t->dtype != WEFT_I32)) {
-        l->status = weft_fail(l->e, WEFT_EFORMAT, "%s: the tensor '%s' is missing, or is not a list of %lld ids", l->dir->path, name,
-                              (long long)n);
+        l->status = weft_fail(l->e, WEFT_EFORMAT, "%s: the tensor '%s' is missing, or is not a list of %lld ids", l->dir->path,
+                              name, (long long)n);
         return NULL;
     }
     int32_t *order = weft_arena_get(&l->arena, (size_t)n, sizeof *order);
@@ -213,8 +213,8 @@ static int32_t *load_order(weft_loader *l, const char *name, int64_t n) {
             id = small;
         }
         if (id < 0 || id >= n || seen[id]) {
-            l->status = weft_fail(l->e, WEFT_EFORMAT, "%s: tensor '%s' does not name each of %lld ids once", t->file, name,
-                                  (long long)n);
+            l->status =
+                weft_fail(l->e, WEFT_EFORMAT, "%s: tensor '%s' does not name each of %lld ids once", t->file, name, (long long)n);
             return NULL;
         }
         seen[id] = true;

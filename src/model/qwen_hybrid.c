@@ -71,9 +71,8 @@ static void layer_load(layer *y, weft_loader *l, weft_scratch *s, const char *pa
     y->attends = attends;
     y->norm = weft_load_gain(l, weft_loader_path(l, path, ".input_layernorm"), c->hidden_size);
     if (attends)
-        weft_attention_load(
-            &y->attention, l, weft_loader_path(l, path, ".self_attn"), freq,
-            &(weft_attention_traits){.kind = WEFT_LAYER_ATTENTION, .gated = true, .first_key = first_key});
+        weft_attention_load(&y->attention, l, weft_loader_path(l, path, ".self_attn"), freq,
+                            &(weft_attention_traits){.kind = WEFT_LAYER_ATTENTION, .gated = true, .first_key = first_key});
     else
         weft_delta_net_load(&y->delta_net, l, weft_loader_path(l, path, ".linear_attn"));
     y->ffn_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_attention_layernorm"), c->hidden_size);

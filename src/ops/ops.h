@@ -33,6 +33,10 @@
 
 #define WEFT_PAGE_ROWS 64 /* positions in a KV page */
 
+/* Pages of two kinds, each with tables and indices of its own: layers that see their whole sequence, and layers that see the last
+ * keys only, whose pages may go to others when every row to come is past them. */
+typedef enum weft_page_kind { WEFT_PAGES_ALL, WEFT_PAGES_WINDOW, WEFT_PAGE_KINDS } weft_page_kind;
+
 typedef struct weft_dev weft_dev;
 typedef struct weft_buf weft_buf;
 typedef struct weft_mat weft_mat;
@@ -43,9 +47,10 @@ typedef struct weft_table weft_table;
 
 typedef struct weft_dev_memory { /* bytes */
     uint64_t weights, pages, slots, workspace;
-    uint64_t page, slot; /* one KV page (all layers), one recurrent slot (all layers, with its journal) */
-    uint64_t packed;     /* of the weights: those that weft_mat_make() packed */
-    uint64_t layout;     /* a hash of their list: names, shapes, types */
+    uint64_t page[WEFT_PAGE_KINDS]; /* one KV page: all layers of its kind, 0 without any */
+    uint64_t slot;                  /* one recurrent slot: all layers, with its journal */
+    uint64_t packed;                /* of the weights: those that weft_mat_make() packed */
+    uint64_t layout;                /* a hash of their list: names, shapes, types */
 } weft_dev_memory;
 
 typedef struct weft_dev_config {
@@ -63,11 +68,11 @@ typedef struct weft_dev_config {
 } weft_dev_config;
 
 typedef struct weft_plan {
-    int max_rows;  /* rows in a step */
-    int max_spans; /* spans in a step */
-    int max_draft; /* speculative rows in a span: the journal's length */
-    int n_pages;   /* KV pages */
-    int n_slots;   /* recurrent slots */
+    int max_rows;                 /* rows in a step */
+    int max_spans;                /* spans in a step */
+    int max_draft;                /* speculative rows in a span: the journal's length */
+    int n_slots;                  /* recurrent slots */
+    int n_pages[WEFT_PAGE_KINDS]; /* KV pages */
 } weft_plan;
 
 weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_error *e);
@@ -85,8 +90,8 @@ uint64_t weft_dev_traffic(const weft_dev *dev);
 
 /* ---- what a model registers before the plan ------------------------------------------------------------------------------ */
 
-/* A layer of keys and values [n_kv_heads, head_dim] in every page; returns its index, < 0 when memory is short. */
-int weft_kv_layer(weft_dev *dev, int n_kv_heads, int head_dim);
+/* A layer of keys and values [n_kv_heads, head_dim] in every page of a kind; returns its index, < 0 when memory is short. */
+int weft_kv_layer(weft_dev *dev, int n_kv_heads, int head_dim, weft_page_kind kind);
 
 typedef struct weft_gdn_shape {
     int n_k_heads, n_v_heads; /* v head h uses k head h / (n_v_heads / n_k_heads) */
@@ -153,8 +158,10 @@ typedef struct weft_span {
     int slot_write;  /* slot that gets the state at pos + certain; may be slot_read */
     int journal;     /* half (0 or 1) of slot_write's journal that this pass's speculative rows go to; replay reads the other
                         half, of slot_read */
-    int n_pages;
-    const int *pages; /* page i holds positions [64 i, 64 i + 64); they cover pos + certain + speculative */
+    /* For each kind that has layers: page i holds positions [64 i, 64 i + 64); the table covers pos + certain + speculative. Of the
+     * window's kind an entry may be -1: a page that no row of this step reads or writes. */
+    int n_pages[WEFT_PAGE_KINDS];
+    const int *pages[WEFT_PAGE_KINDS];
     int n_snapshots;
     const int *snapshot_at;   /* ascending counts of certain rows, 1..certain: the state after that many goes to ... */
     const int *snapshot_slot; /* ... this slot */
@@ -217,9 +224,12 @@ typedef struct weft_attention {
     int n_heads, n_kv_heads, head_dim;
     float scale;
     int first_key; /* keys below this position do not exist (MTP: 1); such rows are not written */
+    int window;    /* keys that a row sees, the last ones, that of its own position included; 0: all */
+    bool past;     /* no key at the row's own position: it sees what is below, with a window positions - window + 1 .. - 1 */
 } weft_attention;
-/* Writes k and v into the pages, then y[r] = softmax(scale q k) v over keys first_key..position. q NULL: only writes. A row without
- * a visible key gives zero. */
+/* Writes k and v into the pages, then y[r] = softmax(scale q k) v over the keys that the row sees. q NULL: only writes. k and v
+ * NULL: only reads, what other calls wrote: layers that share keys and values, and drafters that look at their target's. A row
+ * without a visible key gives zero. WEFT_EINVAL sticks to the device where a page that is needed is -1. */
 void weft_attend(weft_dev *dev, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a);
 
 typedef struct weft_gdn {
@@ -319,13 +329,14 @@ weft_status weft_read(weft_dev *dev, const weft_buf *b, int row, float *dst, wef
 /* A slot's states, convolution windows and carries, without the journal: what a snapshot is. Bytes, then copies. */
 size_t weft_slot_bytes(const weft_dev *dev);
 weft_status weft_slot_io(weft_dev *dev, int slot, void *host, bool to_host, weft_error *e);
-/* Rows [0, rows) of a page: all layers' K and V. Bytes, then copies; rows beyond are untouched. */
-size_t weft_page_bytes(const weft_dev *dev, int rows);
-weft_status weft_page_io(weft_dev *dev, int page, int rows, void *host, bool to_host, weft_error *e);
+/* Rows [0, rows) of a page: K and V of all layers of its kind. Bytes (0: the kind has no layer), then copies; rows beyond are
+ * untouched. */
+size_t weft_page_bytes(const weft_dev *dev, weft_page_kind kind, int rows);
+weft_status weft_page_io(weft_dev *dev, weft_page_kind kind, int page, int rows, void *host, bool to_host, weft_error *e);
 /* Zeroes a page: done at every allocation, since a masked key's V may be multiplied by zero and 0 x stale NaN is NaN. */
-void weft_page_clear(weft_dev *dev, int page);
+void weft_page_clear(weft_dev *dev, weft_page_kind kind, int page);
 /* Debug builds fill freed pages and slots with NaN, so that a stale read shows. */
-void weft_page_poison(weft_dev *dev, int page);
+void weft_page_poison(weft_dev *dev, weft_page_kind kind, int page);
 void weft_slot_poison(weft_dev *dev, int slot);
 
 #endif

@@ -259,6 +259,7 @@ typedef struct rig {
     weft_mat *tq, *tk, *tv;
     weft_buf *q, *k, *v, *y;
     weft_attention op;
+    weft_page_kind kind;
     int *pages, n_pages;
 } rig;
 enum { PERIOD = 1009 }; /* rows of the tables: tokens repeat after so many positions */
@@ -289,9 +290,10 @@ static weft_mat *table(weft_dev *d, int which, int cols) {
     assert_int_equal(weft_mat_make(d, &desc, &m, &e), WEFT_OK);
     return m;
 }
-static void rig_open(rig *r, shape s, int threads, const char *isa, kv_type t, int max_rows, int positions, int first_key) {
+static void rig_open_kind(rig *r, shape s, int threads, const char *isa, kv_type t, int max_rows, int positions, int first_key,
+                          weft_page_kind kind) {
     weft_error e;
-    *r = (rig){.s = s, .n_pages = positions / WEFT_PAGE_ROWS + 1};
+    *r = (rig){.s = s, .n_pages = positions / WEFT_PAGE_ROWS + 1, .kind = kind};
     assert_int_equal(weft_dev_open(&r->d, &(weft_dev_config){.threads = threads, .isa = isa, .kv = type_names[t]}, &e), WEFT_OK);
     r->tq = table(r->d, 0, s.n_heads * s.dim);
     r->tk = table(r->d, 1, s.n_kv_heads * s.dim);
@@ -300,11 +302,16 @@ static void rig_open(rig *r, shape s, int threads, const char *isa, kv_type t, i
     r->k = weft_buf_make(r->d, NULL, 0, s.n_kv_heads * s.dim);
     r->v = weft_buf_make(r->d, NULL, 0, s.n_kv_heads * s.dim);
     r->y = weft_buf_make(r->d, NULL, 0, s.n_heads * s.dim);
-    (void)weft_kv_layer(r->d, 1, 48); /* another one before it */
-    r->op = (weft_attention){
-        weft_kv_layer(r->d, s.n_kv_heads, s.dim), s.n_heads, s.n_kv_heads, s.dim, 1 / sqrtf((float)s.dim), first_key};
-    if (weft_dev_plan(r->d, &(weft_plan){.max_rows = max_rows, .max_spans = 8, .n_pages = r->n_pages, .n_slots = 8}, &e) != WEFT_OK)
-        fail_msg("%s", e.text);
+    (void)weft_kv_layer(r->d, 1, 48, r->kind); /* another one before it */
+    r->op = (weft_attention){.layer = weft_kv_layer(r->d, s.n_kv_heads, s.dim, r->kind),
+                             .n_heads = s.n_heads,
+                             .n_kv_heads = s.n_kv_heads,
+                             .head_dim = s.dim,
+                             .scale = 1 / sqrtf((float)s.dim),
+                             .first_key = first_key};
+    weft_plan plan = {.max_rows = max_rows, .max_spans = 8, .n_slots = 8};
+    plan.n_pages[r->kind] = r->n_pages;
+    if (weft_dev_plan(r->d, &plan, &e) != WEFT_OK) fail_msg("%s", e.text);
     r->pages = room((size_t)r->n_pages * sizeof *r->pages);
     for (int i = 0; i < r->n_pages; i++) r->pages[i] = i;
     for (int i = r->n_pages - 1; i > 0; i--) {
@@ -312,9 +319,12 @@ static void rig_open(rig *r, shape s, int threads, const char *isa, kv_type t, i
         r->pages[i] = r->pages[j], r->pages[j] = p;
     }
     for (int i = 0; i < r->n_pages; i++) {
-        weft_page_poison(r->d, i);
-        weft_page_clear(r->d, i);
+        weft_page_poison(r->d, kind, i);
+        weft_page_clear(r->d, kind, i);
     }
+}
+static void rig_open(rig *r, shape s, int threads, const char *isa, kv_type t, int max_rows, int positions, int first_key) {
+    rig_open_kind(r, s, threads, isa, t, max_rows, positions, first_key, WEFT_PAGES_ALL);
 }
 static void rig_close(rig *r) {
     weft_dev_close(r->d);
@@ -328,8 +338,8 @@ static void rig_step(rig *r, weft_span *spans, int n, bool only_write) {
         spans[i].row = rows;
         spans[i].slot_read = spans[i].pos ? i : -1;
         spans[i].slot_write = i;
-        spans[i].n_pages = r->n_pages;
-        if (!spans[i].pages) spans[i].pages = r->pages;
+        spans[i].n_pages[r->kind] = r->n_pages;
+        if (!spans[i].pages[r->kind]) spans[i].pages[r->kind] = r->pages;
         for (int j = 0; j < spans[i].certain; j++) tokens[rows++] = (spans[i].pos + j) % PERIOD;
     }
     weft_begin(r->d, &(weft_step){.n_rows = rows, .n_spans = n, .tokens = tokens, .spans = spans});
@@ -498,32 +508,32 @@ static void test_page_io(void **state) {
         rig_step(&r, &(weft_span){.pos = LAST - 1, .certain = 1}, 1, false);
         float *want = room(bytes);
         memcpy(want, result(&r, 0), bytes);
-        page_bytes = weft_page_bytes(r.d, WEFT_PAGE_ROWS);
-        assert_int_equal(weft_page_bytes(r.d, 0), 0);
-        assert_int_equal(weft_page_bytes(r.d, 7) * WEFT_PAGE_ROWS, page_bytes * 7);
+        page_bytes = weft_page_bytes(r.d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS);
+        assert_int_equal(weft_page_bytes(r.d, WEFT_PAGES_ALL, 0), 0);
+        assert_int_equal(weft_page_bytes(r.d, WEFT_PAGES_ALL, 7) * WEFT_PAGE_ROWS, page_bytes * 7);
         uint8_t *host = room(page_bytes), *again = room(page_bytes), *before = room(page_bytes);
         int moved[8];
         memcpy(moved, r.pages, (size_t)r.n_pages * sizeof *moved);
         for (int p = 0; p < 3; p++) { /* to pages that were poisoned, and cleared as at every allocation */
             int to = r.pages[3 + p], rows = p < 2 ? WEFT_PAGE_ROWS : LAST - 2 * WEFT_PAGE_ROWS;
-            weft_page_poison(r.d, to);
-            weft_page_clear(r.d, to);
-            assert_int_equal(weft_page_io(r.d, r.pages[p], rows, host, true, &e), WEFT_OK);
-            assert_int_equal(weft_page_io(r.d, to, rows, host, false, &e), WEFT_OK);
-            assert_int_equal(weft_page_io(r.d, to, rows, again, true, &e), WEFT_OK);
-            same_bytes("page through the host", p, host, again, weft_page_bytes(r.d, rows));
-            weft_page_poison(r.d, r.pages[p]);
+            weft_page_poison(r.d, WEFT_PAGES_ALL, to);
+            weft_page_clear(r.d, WEFT_PAGES_ALL, to);
+            assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, r.pages[p], rows, host, true, &e), WEFT_OK);
+            assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, to, rows, host, false, &e), WEFT_OK);
+            assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, to, rows, again, true, &e), WEFT_OK);
+            same_bytes("page through the host", p, host, again, weft_page_bytes(r.d, WEFT_PAGES_ALL, rows));
+            weft_page_poison(r.d, WEFT_PAGES_ALL, r.pages[p]);
             moved[p] = to;
         }
-        rig_step(&r, &(weft_span){.pos = LAST - 1, .certain = 1, .write_from = LAST, .pages = moved}, 1, false);
+        rig_step(&r, &(weft_span){.pos = LAST - 1, .certain = 1, .write_from = LAST, .pages = {moved}}, 1, false);
         same_bytes("attention over moved pages", i, result(&r, 0), want, bytes);
         /* 20 rows over others: the 44 behind them stay. */
-        assert_int_equal(weft_page_io(r.d, moved[0], WEFT_PAGE_ROWS, before, true, &e), WEFT_OK);
-        assert_int_equal(weft_page_io(r.d, moved[1], 20, host, true, &e), WEFT_OK);
-        assert_int_equal(weft_page_io(r.d, moved[0], 20, host, false, &e), WEFT_OK);
-        assert_int_equal(weft_page_io(r.d, moved[0], 20, again, true, &e), WEFT_OK);
-        same_bytes("20 rows", i, host, again, weft_page_bytes(r.d, 20));
-        assert_int_equal(weft_page_io(r.d, moved[0], WEFT_PAGE_ROWS, again, true, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, moved[0], WEFT_PAGE_ROWS, before, true, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, moved[1], 20, host, true, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, moved[0], 20, host, false, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, moved[0], 20, again, true, &e), WEFT_OK);
+        same_bytes("20 rows", i, host, again, weft_page_bytes(r.d, WEFT_PAGES_ALL, 20));
+        assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, moved[0], WEFT_PAGE_ROWS, again, true, &e), WEFT_OK);
         uint8_t *old = before, *new = again;
         const shape layers[2] = {{1, 1, 48}, s};
         for (int layer = 0; layer < 2; layer++) {
@@ -550,11 +560,11 @@ static void test_stale_pages(void **state) {
         rig clean, stale;
         rig_open(&clean, s, 1, NULL, (kv_type)(i / 2), 256, LAST, i % 2);
         rig_open(&stale, s, 3, NULL, (kv_type)(i / 2), 256, LAST, i % 2);
-        size_t page_bytes = weft_page_bytes(stale.d, WEFT_PAGE_ROWS);
+        size_t page_bytes = weft_page_bytes(stale.d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS);
         uint8_t *nan = room(page_bytes);
         weft_error e;
-        for (int p = 0; p < stale.n_pages; p++) weft_page_poison(stale.d, p);
-        assert_int_equal(weft_page_io(stale.d, 0, WEFT_PAGE_ROWS, nan, true, &e), WEFT_OK);
+        for (int p = 0; p < stale.n_pages; p++) weft_page_poison(stale.d, WEFT_PAGES_ALL, p);
+        assert_int_equal(weft_page_io(stale.d, WEFT_PAGES_ALL, 0, WEFT_PAGE_ROWS, nan, true, &e), WEFT_OK);
         for (size_t b = 0; b < page_bytes; b++) assert_int_equal(nan[b], 0xff); /* NaN in every type, INT8 by its scale */
         free(nan);
         for (int pos = 0, n; pos < LAST; pos += n) {
@@ -584,7 +594,7 @@ static void test_bytes(void **state) {
         rig_open(&r, (shape){4, 2, 128}, 1, NULL, (kv_type)t, 64, 1000, 0);
         weft_dev_memory_get(r.d, &m);
         double other = (double)(k_bytes((kv_type)t, 48) + v_bytes((kv_type)t, 48)), each = per_element[t] * 128 * 2 * 2;
-        assert_true((double)m.page == each * WEFT_PAGE_ROWS + other);
+        assert_true((double)m.page[WEFT_PAGES_ALL] == each * WEFT_PAGE_ROWS + other);
         uint64_t before = weft_dev_traffic(r.d);
         weft_span span = {.pos = 900, .certain = 4};
         rig_step(&r, &span, 1, false);

@@ -109,11 +109,11 @@ static void take_memory(weft_request *r, answer *a) {
     a->slot_n = weft_slot_bytes(g->dev);
     a->slot = malloc(a->slot_n);
     assert_int_equal(weft_slot_io(g->dev, r->slot, a->slot, true, &e), WEFT_OK);
-    a->pages = malloc((size_t)r->n_pages * weft_page_bytes(g->dev, WEFT_PAGE_ROWS));
+    a->pages = malloc((size_t)r->n_pages * weft_page_bytes(g->dev, WEFT_PAGES_ALL, WEFT_PAGE_ROWS));
     for (int i = 0, left = r->done; left > 0; i++, left -= WEFT_PAGE_ROWS) {
         int rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS;
-        assert_int_equal(weft_page_io(g->dev, r->pages[i], rows, a->pages + a->pages_n, true, &e), WEFT_OK);
-        a->pages_n += weft_page_bytes(g->dev, rows);
+        assert_int_equal(weft_page_io(g->dev, WEFT_PAGES_ALL, r->pages[WEFT_PAGES_ALL][i], rows, a->pages + a->pages_n, true, &e), WEFT_OK);
+        a->pages_n += weft_page_bytes(g->dev, WEFT_PAGES_ALL, rows);
     }
 }
 
@@ -366,7 +366,7 @@ static void company_changes_nothing(void **state) {
             drop(alone[i]);
             drop(together[i]);
         }
-        assert_int_equal(g->pages.n_free, g->pages.n); /* everything came back */
+        assert_int_equal(g->pages[WEFT_PAGES_ALL].n_free, g->pages[WEFT_PAGES_ALL].n); /* everything came back */
         assert_int_equal(g->slots.n_free, g->slots.n);
         weft_engine_close(g);
     }
@@ -633,7 +633,7 @@ static void cancelled_requests_leave_no_trace(void **state) {
         same_ids(base, a);
         same_memory(base, a);
         drop(a);
-        assert_int_equal(g->pages.n_free, g->pages.n);
+        assert_int_equal(g->pages[WEFT_PAGES_ALL].n_free, g->pages[WEFT_PAGES_ALL].n);
         assert_int_equal(g->slots.n_free, g->slots.n);
     }
     drop(base);

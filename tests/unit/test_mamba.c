@@ -231,13 +231,13 @@ static void test_gate_norm_operator(void **state) {
     assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 2}, &e), WEFT_OK);
     weft_buf *x = weft_buf_make(d, NULL, 0, COLS), *z = weft_buf_make(d, NULL, 0, COLS), *y = weft_buf_make(d, NULL, 0, COLS);
     weft_coef *gain = made_coef(d, 1, COLS, 1, 0.5f);
-    assert_int_equal(weft_dev_plan(d, &(weft_plan){.max_rows = ROWS, .max_spans = 1, .n_pages = 1, .n_slots = 1}, &e), WEFT_OK);
+    assert_int_equal(weft_dev_plan(d, &(weft_plan){.max_rows = ROWS, .max_spans = 1, .n_pages = {1}, .n_slots = 1}, &e), WEFT_OK);
     for (int i = 0; i < ROWS * COLS; i++) {
         buf_row(x, i / COLS)[i % COLS] = made(2, 0, (uint32_t)i);
         buf_row(z, i / COLS)[i % COLS] = 4 * made(3, 0, (uint32_t)i);
     }
     int page = 0;
-    weft_span span = {.certain = ROWS, .slot_read = -1, .n_pages = 1, .pages = &page};
+    weft_span span = {.certain = ROWS, .slot_read = -1, .n_pages = {1}, .pages = {&page}};
     weft_begin(d, &(weft_step){.n_rows = ROWS, .n_spans = 1, .spans = &span});
     weft_gate_norm(d, y, x, z, gain, GROUP, 1e-5f);
     assert_int_equal(weft_end(d, &e), WEFT_OK);
@@ -421,7 +421,7 @@ static void test_layers_are_apart(void **state) {
         states += (uint64_t)inner * (uint64_t)s[i].state_dim * sizeof(float);
     }
     qkv = weft_buf_make(d, NULL, 0, 56), alpha = weft_buf_make(d, NULL, 0, 2), gy = weft_buf_make(d, NULL, 0, 32);
-    assert_int_equal(weft_dev_plan(d, &(weft_plan){.max_rows = 4, .max_spans = 1, .n_pages = 1, .n_slots = 2}, &e), WEFT_OK);
+    assert_int_equal(weft_dev_plan(d, &(weft_plan){.max_rows = 4, .max_spans = 1, .n_pages = {1}, .n_slots = 2}, &e), WEFT_OK);
     weft_slot_poison(d, 0), weft_slot_poison(d, 1);
     float *kept[2] = {NULL};
     void *bytes = malloc(weft_slot_bytes(d));
@@ -439,7 +439,7 @@ static void test_layers_are_apart(void **state) {
                 for (int c = 0; c < 2; c++) buf_row(alpha, i)[c] = made(13, (uint32_t)(4 * step + i), (uint32_t)c);
             }
             weft_span span = {
-                .certain = 4, .pos = 4 * step, .slot_read = step ? slot : -1, .slot_write = slot, .n_pages = 1, .pages = &page};
+                .certain = 4, .pos = 4 * step, .slot_read = step ? slot : -1, .slot_write = slot, .n_pages = {1}, .pages = {&page}};
             weft_begin(d, &(weft_step){.n_rows = 4, .n_spans = 1, .spans = &span});
             uint64_t before = weft_dev_traffic(d);
             weft_mamba_run(d, y[0], xbc[0], dt[0], op);

@@ -164,11 +164,11 @@ static weft_span plain_span;
 static weft_step plain_step;
 static void begin_rows(weft_dev *d, int n, int pos) {
     for (int i = 0; i < 2048; i++) counting[i] = i;
-    plain_span = (weft_span){.certain = n, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = 8192, .pages = page_zero};
+    plain_span = (weft_span){.certain = n, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = {8192}, .pages = {page_zero}};
     plain_step = (weft_step){.n_rows = n, .n_spans = 1, .tokens = counting, .spans = &plain_span};
     weft_begin(d, &plain_step);
 }
-static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = 1, .n_slots = 1};
+static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = {1}, .n_slots = 1};
 
 /* ---- operators without memory -------------------------------------------------------------------------------------------- */
 
@@ -181,7 +181,7 @@ static void test_embed(void **state) {
     weft_buf *y = weft_buf_make(d, NULL, 0, K);
     plan(d, small_plan);
     const int32_t tokens[] = {8, 0, 3, 3};
-    weft_span span = {.certain = 4, .slot_read = -1, .n_pages = 1, .pages = page_zero};
+    weft_span span = {.certain = 4, .slot_read = -1, .n_pages = {1}, .pages = {page_zero}};
     weft_step step = {.n_rows = 4, .n_spans = 1, .tokens = tokens, .spans = &span};
     weft_begin(d, &step);
     weft_embed(d, y, t, 1);
@@ -381,7 +381,7 @@ static void test_linear_pieces(void **state) {
             assert_int_equal(mat_of(&m[1], d, plain, WEFT_BF16, 1, n[1], K, &e), WEFT_OK);
             weft_buf *h = weft_buf_make(d, NULL, 0, K), *out[KINDS];
             for (int j = 0; j < KINDS; j++) out[j] = weft_buf_make(d, NULL, 0, n[j]);
-            plan(d, (weft_plan){.max_rows = ROWS, .max_spans = 1, .n_pages = 1, .n_slots = 1});
+            plan(d, (weft_plan){.max_rows = ROWS, .max_spans = 1, .n_pages = {1}, .n_slots = 1});
             for (int at = 0; at < KINDS; at++) {
                 for (int i = 0; i < 7; i++) {
                     begin_rows(d, 1, 0);
@@ -417,7 +417,7 @@ static void test_rope(void **state) {
     weft_dev *d = open_dev(1, false);
     weft_mat *t = table(d, x, 4, 4);
     weft_coef *f = coef(d, freq2, 2);
-    assert_true(weft_kv_layer(d, 1, DIM) == 0); /* sizes the table of angles */
+    assert_true(weft_kv_layer(d, 1, DIM, WEFT_PAGES_ALL) == 0); /* sizes the table of angles */
     weft_buf *k = weft_buf_make(d, NULL, 0, 4);
     plan(d, small_plan);
     begin_rows(d, 4, 0);
@@ -439,7 +439,7 @@ static void test_rope(void **state) {
     f = coef(d, freq, FREQ);
     weft_coef *g = coef(d, gain, DIM);
     weft_buf *bq = weft_buf_make(d, NULL, 0, HEADS * DIM), *bk = weft_buf_make(d, NULL, 0, DIM);
-    assert_true(weft_kv_layer(d, 1, DIM) == 0);
+    assert_true(weft_kv_layer(d, 1, DIM, WEFT_PAGES_ALL) == 0);
     plan(d, small_plan);
     static const int starts[] = {0, 5, 1000, 65530, 262000, 500000};
     for (int s = 0; s < 6; s++) {
@@ -668,11 +668,16 @@ static void rig_open(attention_rig *r, int threads, const char *kv, int first_ke
     r->bk = weft_buf_make(r->d, NULL, 0, KV_COLS);
     r->bv = weft_buf_make(r->d, NULL, 0, KV_COLS);
     r->y = weft_buf_make(r->d, NULL, 0, Q_COLS);
-    r->op = (weft_attention){weft_kv_layer(r->d, KV_HEADS, DIM), HEADS, KV_HEADS, DIM, 0.3f, first_key};
-    plan(r->d, (weft_plan){.max_rows = KEYS, .max_spans = 8, .n_pages = KV_PAGES, .n_slots = 8});
+    r->op = (weft_attention){.layer = weft_kv_layer(r->d, KV_HEADS, DIM, WEFT_PAGES_ALL),
+                             .n_heads = HEADS,
+                             .n_kv_heads = KV_HEADS,
+                             .head_dim = DIM,
+                             .scale = 0.3f,
+                             .first_key = first_key};
+    plan(r->d, (weft_plan){.max_rows = KEYS, .max_spans = 8, .n_pages = {KV_PAGES}, .n_slots = 8});
     for (int i = 0; i < KV_PAGES; i++) {
-        weft_page_poison(r->d, i);
-        weft_page_clear(r->d, i);
+        weft_page_poison(r->d, WEFT_PAGES_ALL, i);
+        weft_page_clear(r->d, WEFT_PAGES_ALL, i);
     }
 }
 static void rig_close(attention_rig *r) {
@@ -743,33 +748,33 @@ static void test_attention(void **state) {
             all[i] = all[j], all[j] = t;
         }
         for (int i = 0; i < 54; i++) pages[i / 18][i % 18] = all[i];
-        weft_span fill[3] = {{.certain = 500, .n_pages = 18, .pages = pages[0]},
-                             {.certain = 510, .n_pages = 18, .pages = pages[1]},
-                             {.certain = 40, .n_pages = 1, .pages = pages[2]}};
+        weft_span fill[3] = {{.certain = 500, .n_pages = {18}, .pages = {pages[0]}},
+                             {.certain = 510, .n_pages = {18}, .pages = {pages[1]}},
+                             {.certain = 40, .n_pages = {1}, .pages = {pages[2]}}};
         rig_step(&r, fill, 1, true);
         rig_step(&r, fill + 1, 1, false);
         for (int p = 0; p < 70; p++) check_row(&r, p, p);
-        weft_span mixed[3] = {{.pos = 500, .certain = 30, .n_pages = 18, .pages = pages[0]},
-                              {.pos = 510, .certain = 2, .speculative = 0, .n_pages = 18, .pages = pages[1]},
-                              {.pos = 0, .certain = 40, .n_pages = 1, .pages = pages[2]}};
+        weft_span mixed[3] = {{.pos = 500, .certain = 30, .n_pages = {18}, .pages = {pages[0]}},
+                              {.pos = 510, .certain = 2, .speculative = 0, .n_pages = {18}, .pages = {pages[1]}},
+                              {.pos = 0, .certain = 40, .n_pages = {1}, .pages = {pages[2]}}};
         rig_step(&r, mixed, 3, false);
         for (int i = 0; i < 3; i++)
             for (int j = 0; j < mixed[i].certain; j++) check_row(&r, mixed[i].row + j, mixed[i].pos + j);
-        weft_span rest[2] = {{.pos = 530, .certain = KEYS - 530, .n_pages = 18, .pages = pages[0]},
-                             {.pos = 512, .certain = 1, .n_pages = 18, .pages = pages[1]}};
+        weft_span rest[2] = {{.pos = 530, .certain = KEYS - 530, .n_pages = {18}, .pages = {pages[0]}},
+                             {.pos = 512, .certain = 1, .n_pages = {18}, .pages = {pages[1]}}};
         rig_step(&r, rest, 2, false);
         check_row(&r, rest[1].row, 512);
         for (int p = 530; p < KEYS; p += p < 1015 || p > 1030 ? 7 : 1) check_row(&r, p - 530, p);
         if (first_key) { /* the row that sees no key gives zero and leaves page row 0 alone */
             float y[Q_COLS];
-            uint8_t *bytes = malloc(weft_page_bytes(r.d, 1)), zero[4096] = {0};
+            uint8_t *bytes = malloc(weft_page_bytes(r.d, WEFT_PAGES_ALL, 1)), zero[4096] = {0};
             weft_error e;
-            rig_step(&r, &(weft_span){.certain = 1, .n_pages = 1, .pages = pages[2]}, 1, false);
+            rig_step(&r, &(weft_span){.certain = 1, .n_pages = {1}, .pages = {pages[2]}}, 1, false);
             read_into(r.d, r.y, 0, y);
             for (int i = 0; i < Q_COLS; i++) assert_true(y[i] == 0);
-            assert_true(weft_page_bytes(r.d, 1) <= sizeof zero);
-            assert_int_equal(weft_page_io(r.d, pages[2][0], 1, bytes, true, &e), WEFT_OK);
-            same_bytes("page row 0", 0, bytes, zero, weft_page_bytes(r.d, 1));
+            assert_true(weft_page_bytes(r.d, WEFT_PAGES_ALL, 1) <= sizeof zero);
+            assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, pages[2][0], 1, bytes, true, &e), WEFT_OK);
+            same_bytes("page row 0", 0, bytes, zero, weft_page_bytes(r.d, WEFT_PAGES_ALL, 1));
             free(bytes);
         }
         rig_close(&r);
@@ -788,7 +793,7 @@ static void test_nan_in_a_later_row(void **state) {
         float want[Q_COLS], got[Q_COLS];
         rig_open(&clean, 1, kv, 0, -1);
         rig_open(&spoilt, 2, kv, 0, at);
-        weft_span span = {.certain = LAST, .n_pages = 9, .pages = pages};
+        weft_span span = {.certain = LAST, .n_pages = {9}, .pages = {pages}};
         rig_step(&clean, &span, 1, false);
         rig_step(&spoilt, &span, 1, false);
         for (int row = at - 20; row < LAST; row++) {
@@ -807,21 +812,21 @@ static void check_write_from(const char *kv) {
     attention_rig r;
     rig_open(&r, 1, kv, 0, -1);
     int pages[2] = {5, 3};
-    weft_span fill = {.certain = 100, .n_pages = 2, .pages = pages};
+    weft_span fill = {.certain = 100, .n_pages = {2}, .pages = {pages}};
     rig_step(&r, &fill, 1, false);
-    size_t bytes = weft_page_bytes(r.d, WEFT_PAGE_ROWS);
+    size_t bytes = weft_page_bytes(r.d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS);
     uint8_t *page = malloc(bytes), *after = malloc(bytes);
     float before[Q_COLS], y[Q_COLS];
     weft_error e;
     read_into(r.d, r.y, 99, before);
-    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
+    assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, 3, WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
     for (size_t i = 0; i < bytes; i++) page[i] ^= 1; /* what a device must not mend */
-    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
-    weft_span again = {.pos = 70, .certain = 30, .write_from = 90, .n_pages = 2, .pages = pages};
+    assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, 3, WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
+    weft_span again = {.pos = 70, .certain = 30, .write_from = 90, .n_pages = {2}, .pages = {pages}};
     rig_step(&r, &again, 1, false);
     read_into(r.d, r.y, 29, y);
     assert_true(memcmp(y, before, sizeof y) != 0);
-    assert_int_equal(weft_page_io(r.d, 3, WEFT_PAGE_ROWS, after, true, &e), WEFT_OK);
+    assert_int_equal(weft_page_io(r.d, WEFT_PAGES_ALL, 3, WEFT_PAGE_ROWS, after, true, &e), WEFT_OK);
     size_t rows = WEFT_PAGE_ROWS, each = bytes / rows / 2 / KV_HEADS; /* piece by piece: head, then K or V, [64] rows */
     for (size_t piece = 0; piece < 2 * KV_HEADS; piece++)
         for (size_t i = 0; i < rows; i++) {
@@ -873,7 +878,7 @@ static void gdn_open(gdn_rig *g, weft_gdn_shape s, int period, int rows, int thr
     g->op = (weft_gdn){weft_gdn_layer(g->d, &s), coef(g->d, g->taps, s.conv_kernel * g->channels), coef(g->d, g->decay, heads),
                        coef(g->d, g->dt, heads)};
     g->y = weft_buf_make(g->d, NULL, 0, heads * s.v_dim);
-    plan(g->d, (weft_plan){.max_rows = rows, .max_spans = 1, .n_pages = 1, .n_slots = 1});
+    plan(g->d, (weft_plan){.max_rows = rows, .max_spans = 1, .n_pages = {1}, .n_slots = 1});
     g->S = calloc((size_t)(heads * s.k_dim * s.v_dim), sizeof *g->S);
     g->c = calloc((size_t)g->channels, sizeof *g->c);
     g->out = calloc((size_t)(heads * s.v_dim), sizeof *g->out);
@@ -886,7 +891,7 @@ static void gdn_step(gdn_rig *g, int pos, int rows) {
     int32_t tokens[1024];
     static int pages[1 << 13]; /* all page 0: nothing here writes pages */
     for (int i = 0; i < rows; i++) tokens[i] = (pos + i) % g->period;
-    weft_span span = {.certain = rows, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = 1 << 13, .pages = pages};
+    weft_span span = {.certain = rows, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = {1 << 13}, .pages = {pages}};
     weft_begin(g->d, &(weft_step){.n_rows = rows, .n_spans = 1, .tokens = tokens, .spans = &span});
     for (int i = 0; i < 3; i++) weft_embed(g->d, g->bufs[i], g->tables[i], 1);
     weft_gdn_run(g->d, g->y, g->bufs[0], g->bufs[1], g->bufs[2], &g->op);
@@ -985,8 +990,9 @@ static void test_refusals(void **state) {
     bad[5].n = INT64_MAX / 8;
     bad[6].k = INT64_MAX;
     for (int i = 0; i < 7; i++) assert_true(weft_mat_make(d, &bad[i], &m, &e) < 0);
-    const weft_plan plans[] = {{0, 1, 0, 1, 1}, {1, 0, 0, 1, 1}, {1, 1, -1, 1, 1}, {1, 1, 0, -1, 1}, {1, 1, 0, 1, -1}};
-    for (int i = 0; i < 5; i++) assert_int_equal(weft_dev_plan(d, &plans[i], &e), WEFT_EINVAL);
+    const weft_plan plans[] = {{0, 1, 0, 1, {1}},  {1, 0, 0, 1, {1}},  {1, 1, -1, 1, {1}},
+                               {1, 1, 0, -1, {1}}, {1, 1, 0, 1, {-1}}, {1, 1, 0, 1, {1, -1}}};
+    for (int i = 0; i < 6; i++) assert_int_equal(weft_dev_plan(d, &plans[i], &e), WEFT_EINVAL);
     weft_dev_close(d);
     weft_dev_close(NULL);
 }

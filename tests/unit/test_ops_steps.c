@@ -174,8 +174,11 @@ static void net_build(net *n) {
                         made_coef(n, 4, -1, 1)};
     n->gdn2 = (weft_gdn){registered(n, weft_gdn_layer(n->d, &b)), made_coef(n, TAPS2 * CHANNELS2, 0, 0.7f),
                          made_coef(n, 3, -1, 0.9f), made_coef(n, 3, -1, 1)};
-    n->attention = (weft_attention){registered(n, weft_kv_layer(n->d, 2, HEAD)), 4, 2, HEAD, 0.2f, 0};
-    n->attention2 = (weft_attention){registered(n, weft_kv_layer(n->d, 2, HEAD)), 4, 2, HEAD, 0.2f, 1};
+    n->attention = (weft_attention){.n_heads = 4, .n_kv_heads = 2, .head_dim = HEAD, .scale = 0.2f};
+    n->attention2 = n->attention;
+    n->attention2.first_key = 1;
+    n->attention.layer = registered(n, weft_kv_layer(n->d, 2, HEAD, WEFT_PAGES_ALL));
+    n->attention2.layer = registered(n, weft_kv_layer(n->d, 2, HEAD, WEFT_PAGES_ALL));
     n->carry = registered(n, weft_carry(n->d, HIDDEN));
     weft_moe_layer(n->d, EXPERTS, TOP_K, INNER, HIDDEN);
     weft_buf **persistent[] = {&n->x, &n->h, &n->delta, &n->hidden, &n->out};
@@ -211,7 +214,7 @@ static weft_status net_open(net *n, int threads, const char *isa, bool dry) {
     if (n->status == WEFT_OK) net_build(n);
     if (n->status == WEFT_OK)
         n->status = weft_dev_plan(
-            n->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 4, .max_draft = DRAFTS, .n_pages = N_PAGES, .n_slots = N_SLOTS},
+            n->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 4, .max_draft = DRAFTS, .n_pages = {N_PAGES}, .n_slots = N_SLOTS},
             &n->error);
     return n->status;
 }
@@ -271,8 +274,8 @@ static void seq_start(net *n, seq *s, const truth *t, int first_page) {
     *s = (seq){.t = t};
     for (int i = 0; i < 3; i++) {
         s->pages[i] = (first_page + 7 * i) % N_PAGES;
-        weft_page_poison(n->d, s->pages[i]);
-        weft_page_clear(n->d, s->pages[i]);
+        weft_page_poison(n->d, WEFT_PAGES_ALL, s->pages[i]);
+        weft_page_clear(n->d, WEFT_PAGES_ALL, s->pages[i]);
     }
 }
 
@@ -285,7 +288,7 @@ static void truth_make(truth *t, uint32_t id, const truth *prefix, int shared) {
     seq_start(&n, &s, t, 0);
     t->slot_bytes = weft_slot_bytes(n.d);
     for (int p = 0; p < LEN; p++) {
-        weft_span span = {.certain = 1, .pos = p, .slot_read = p ? 0 : -1, .journal = 1, .n_pages = 3, .pages = s.pages};
+        weft_span span = {.certain = 1, .pos = p, .slot_read = p ? 0 : -1, .journal = 1, .n_pages = {3}, .pages = {s.pages}};
         weft_step step = {.n_rows = 1, .n_spans = 1, .tokens = t->tokens + p, .spans = &span};
         weft_begin(n.d, &step);
         net_pass(&n);
@@ -295,8 +298,8 @@ static void truth_make(truth *t, uint32_t id, const truth *prefix, int shared) {
         assert_int_equal(weft_slot_io(n.d, 0, t->slot[p + 1], true, &e), WEFT_OK);
     }
     for (int i = 0; i < 3; i++) {
-        t->page[i] = malloc(weft_page_bytes(n.d, WEFT_PAGE_ROWS));
-        assert_int_equal(weft_page_io(n.d, s.pages[i], WEFT_PAGE_ROWS, t->page[i], true, &e), WEFT_OK);
+        t->page[i] = malloc(weft_page_bytes(n.d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS));
+        assert_int_equal(weft_page_io(n.d, WEFT_PAGES_ALL, s.pages[i], WEFT_PAGE_ROWS, t->page[i], true, &e), WEFT_OK);
     }
     for (int p = 0; p < LEN; p++)
         for (int i = 0; i < OUT; i++) assert_true(isfinite(t->out[p][i]));
@@ -320,11 +323,11 @@ static void slot_is(net *n, const char *what, int slot, const truth *t, int done
 /* Rows [0, done) of a sequence's pages. Page bytes come by piece (layer, head, K or V), each [rows][ld]. */
 static void pages_are(net *n, const seq *s) {
     weft_error e;
-    size_t full = weft_page_bytes(n->d, WEFT_PAGE_ROWS), pieces = 2 * 2 * 2, ld = full / pieces / WEFT_PAGE_ROWS;
+    size_t full = weft_page_bytes(n->d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS), pieces = 2 * 2 * 2, ld = full / pieces / WEFT_PAGE_ROWS;
     uint8_t *bytes = malloc(full);
     for (int i = 0; i * WEFT_PAGE_ROWS < s->done; i++) {
         int rows = s->done - i * WEFT_PAGE_ROWS < WEFT_PAGE_ROWS ? s->done - i * WEFT_PAGE_ROWS : WEFT_PAGE_ROWS;
-        assert_int_equal(weft_page_io(n->d, s->pages[i], rows, bytes, true, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(n->d, WEFT_PAGES_ALL, s->pages[i], rows, bytes, true, &e), WEFT_OK);
         for (size_t p = 0; p < pieces; p++)
             same_bytes("page", i, bytes + p * (size_t)rows * ld, s->t->page[i] + p * WEFT_PAGE_ROWS * ld, (size_t)rows * ld);
     }
@@ -351,8 +354,8 @@ static void run_moves(net *n, seq *const *s, const move *m, int count) {
                                .slot_read = s[i]->done ? s[i]->slot : -1,
                                .slot_write = m[i].to,
                                .journal = 1 - s[i]->journal,
-                               .n_pages = 3,
-                               .pages = s[i]->pages,
+                               .n_pages = {3},
+                               .pages = {s[i]->pages},
                                .n_snapshots = m[i].n_snapshots,
                                .snapshot_at = m[i].at,
                                .snapshot_slot = m[i].slot};
@@ -397,8 +400,8 @@ static void check_draft_step(net *n, const seq *s) {
                       .slot_read = s->slot,
                       .slot_write = s->slot,
                       .journal = 1 - s->journal,
-                      .n_pages = 3,
-                      .pages = s->pages};
+                      .n_pages = {3},
+                      .pages = {s->pages}};
     weft_begin(n->d, &(weft_step){.n_rows = 1, .n_spans = 1, .tokens = s->t->tokens, .spans = &span});
     weft_shift(n->d, n->shifted, NULL, n->carry);
     end_ok(n->d);
@@ -535,10 +538,10 @@ static void test_forks_and_slot_bytes(void **state) {
         seq_start(&n, &a, &a_truth, 2);
         seq_start(&n, &b, &b_truth, 5);
         run_move(&n, &a, (move){.certain = SHARED, .to = 0});
-        size_t page_bytes = weft_page_bytes(n.d, SHARED - WEFT_PAGE_ROWS);
+        size_t page_bytes = weft_page_bytes(n.d, WEFT_PAGES_ALL, SHARED - WEFT_PAGE_ROWS);
         uint8_t *page = malloc(page_bytes), *slot = malloc(weft_slot_bytes(n.d));
-        assert_int_equal(weft_page_io(n.d, a.pages[1], SHARED - WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
-        assert_int_equal(weft_page_io(n.d, b.pages[1], SHARED - WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(n.d, WEFT_PAGES_ALL, a.pages[1], SHARED - WEFT_PAGE_ROWS, page, true, &e), WEFT_OK);
+        assert_int_equal(weft_page_io(n.d, WEFT_PAGES_ALL, b.pages[1], SHARED - WEFT_PAGE_ROWS, page, false, &e), WEFT_OK);
         b.pages[0] = a.pages[0];
         b.slot = 0;
         b.done = SHARED;
@@ -557,8 +560,8 @@ static void test_forks_and_slot_bytes(void **state) {
         run_move(&n, &b, (move){.certain = 4, .to = 9});
         assert_int_equal(weft_slot_io(n.d, N_SLOTS, slot, true, &e), WEFT_EINVAL);
         assert_int_equal(weft_slot_io(n.d, -1, slot, true, &e), WEFT_EINVAL);
-        assert_int_equal(weft_page_io(n.d, N_PAGES, 1, page, true, &e), WEFT_EINVAL);
-        assert_int_equal(weft_page_io(n.d, 0, WEFT_PAGE_ROWS + 1, page, true, &e), WEFT_EINVAL);
+        assert_int_equal(weft_page_io(n.d, WEFT_PAGES_ALL, N_PAGES, 1, page, true, &e), WEFT_EINVAL);
+        assert_int_equal(weft_page_io(n.d, WEFT_PAGES_ALL, 0, WEFT_PAGE_ROWS + 1, page, true, &e), WEFT_EINVAL);
         free(page), free(slot);
         net_close(&n);
     }
@@ -654,8 +657,8 @@ static void test_random_walks(void **state) {
 static void everything(net *n, uint8_t *dst) {
     weft_error e;
     for (int i = 0; i < N_SLOTS; i++, dst += weft_slot_bytes(n->d)) assert_int_equal(weft_slot_io(n->d, i, dst, true, &e), WEFT_OK);
-    for (int i = 0; i < N_PAGES; i++, dst += weft_page_bytes(n->d, 64))
-        assert_int_equal(weft_page_io(n->d, i, 64, dst, true, &e), WEFT_OK);
+    for (int i = 0; i < N_PAGES; i++, dst += weft_page_bytes(n->d, WEFT_PAGES_ALL, 64))
+        assert_int_equal(weft_page_io(n->d, WEFT_PAGES_ALL, i, 64, dst, true, &e), WEFT_OK);
 }
 
 static void test_bad_steps(void **state) {
@@ -668,7 +671,7 @@ static void test_bad_steps(void **state) {
     run_move(&n, &s, (move){.certain = 20, .speculative = 2, .right = 2, .to = 0});
     accept(&s, 2);
     run_move(&n, &other, (move){.certain = 10, .to = 1});
-    size_t bytes = N_SLOTS * weft_slot_bytes(n.d) + N_PAGES * weft_page_bytes(n.d, 64);
+    size_t bytes = N_SLOTS * weft_slot_bytes(n.d) + N_PAGES * weft_page_bytes(n.d, WEFT_PAGES_ALL, 64);
     uint8_t *before = malloc(bytes), *after = malloc(bytes);
     everything(&n, before);
     const int at[2] = {1, 2}, slots[2] = {5, 6}, same_slots[2] = {5, 5}, far_pages[3] = {0, N_PAGES, 1},
@@ -684,12 +687,12 @@ static void test_bad_steps(void **state) {
              .slot_read = 0,
              .slot_write = 3,
              .journal = 1 - s.journal,
-             .n_pages = 3,
-             .pages = s.pages,
+             .n_pages = {3},
+             .pages = {s.pages},
              .n_snapshots = 2,
              .snapshot_at = at,
              .snapshot_slot = slots},
-            {.row = 4, .certain = 1, .pos = 10, .slot_read = 1, .slot_write = 1, .n_pages = 3, .pages = other.pages}};
+            {.row = 4, .certain = 1, .pos = 10, .slot_read = 1, .slot_write = 1, .n_pages = {3}, .pages = {other.pages}}};
         for (int i = 2; i < 5; i++) spans[i] = (weft_span){.row = 5, .slot_read = -1, .slot_write = 40 + i};
         weft_step step = {.n_rows = 5, .n_spans = 2, .tokens = a_truth.tokens, .spans = spans};
         weft_span *x = &spans[0];
@@ -711,10 +714,10 @@ static void test_bad_steps(void **state) {
         case 12: x->slot_read = -1, x->pos = 0; break; /* ... and replays */
         case 13: x->journal = 2; break;
         case 14: x->journal = -1; break;
-        case 15: x->n_pages = 0; break;
+        case 15: x->n_pages[0] = 0; break;
         case 16: x->pos = 189; break; /* ends at 193 of 192 */
-        case 17: x->pages = far_pages; break;
-        case 18: x->pages = negative_pages; break;
+        case 17: x->pages[0] = far_pages; break;
+        case 18: x->pages[0] = negative_pages; break;
         case 19: x->snapshot_at = descending; break;
         case 20: x->snapshot_at = beyond; break;
         case 21: x->snapshot_at = zero; break;
@@ -758,7 +761,7 @@ static void test_a_step_allocates_nothing(void **state) {
     accept(&s, 2);
     check_draft_step(&n, &s);
     run_move(&n, &s, (move){.certain = 100, .to = 1, .n_snapshots = 1, .at = {50}, .slot = {9}});
-    weft_page_clear(n.d, 3);
+    weft_page_clear(n.d, WEFT_PAGES_ALL, 3);
     assert_int_equal(weft_alloc_count(), before);
     net_close(&n);
 }
@@ -790,8 +793,8 @@ static void test_dry_plan(void **state) {
         weft_dev_memory_get(dry.d, &a);
         weft_dev_memory_get(real.d, &b);
         assert_true(a.weights == b.weights && a.pages == b.pages && a.slots == b.slots && a.workspace == b.workspace &&
-                    a.page == b.page && a.slot == b.slot);
-        assert_true(a.pages == a.page * N_PAGES && a.slots >= N_SLOTS * weft_slot_bytes(real.d) && a.workspace > 0 &&
+                    a.page[0] == b.page[0] && a.slot == b.slot);
+        assert_true(a.pages == a.page[0] * N_PAGES && a.slots >= N_SLOTS * weft_slot_bytes(real.d) && a.workspace > 0 &&
                     a.weights > 0);
         assert_int_equal(weft_dev_threads(dry.d), threads);
         assert_int_equal(weft_dev_threads(real.d), threads);

@@ -7,7 +7,11 @@
  * A block is some rows of one span; with the heads of one key head they are queries that read the same keys. A piece of work is a
  * block by a key head: all its chunks one after another, each used by all queries while it is in the cache. Where that gives too
  * few pieces, as one row far into its context does, a block is split: its pieces are runs of chunks, whose results are kept and
- * merged afterwards. They share room for so many results; what does not fit waits for the next wave. */
+ * merged afterwards. They share room for so many results; what does not fit waits for the next wave.
+ *
+ * A row sees the keys [low_key, end_key) of its position. Chunks and pages without a visible key are neither read nor counted as
+ * work: with a window they may be gone. Inside a page a key that a row does not see is masked before the softmax and left out of
+ * the sum of values, as stale memory may hold NaN. */
 #include <string.h>
 
 #include "ops/cpu/kernels.h"
@@ -28,8 +32,20 @@ typedef struct attend_job {
 static int at_most(int a, int b) {
     return a < b ? a : b;
 }
+static int at_least(int a, int b) {
+    return a > b ? a : b;
+}
 static int parts_of(int n, int each) {
     return (n + each - 1) / each;
+}
+static int low_key(const weft_attention *a, int pos) {
+    return at_least(a->window ? pos + 1 - a->window : 0, a->first_key);
+}
+static int end_key(const weft_attention *a, int pos) {
+    return pos + 1 - a->past;
+}
+static const int *table_of(const attend_job *j, const weft_span *s) {
+    return s->pages[j->l->kind];
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
@@ -41,7 +57,8 @@ static void write_row(const attend_job *j, int row, int head) {
     const weft_span *s = &j->d->step->spans[j->d->row_span[row]];
     int pos = row_pos(j->d, row), at = pos % WEFT_PAGE_ROWS;
     if (pos < s->write_from || pos < j->a->first_key) return;
-    uint8_t *k = k_page(l, s->pages[pos / WEFT_PAGE_ROWS], head), *v = v_page(l, s->pages[pos / WEFT_PAGE_ROWS], head);
+    int page = table_of(j, s)[pos / WEFT_PAGE_ROWS];
+    uint8_t *k = k_page(l, page, head), *v = v_page(l, page, head);
     const float *kx = buf_row(j->k, row) + head * l->head_dim, *vx = buf_row(j->v, row) + head * l->head_dim;
     if (j->d->kv_type == KV_F32) {
         memcpy(k + (size_t)(at * l->ld) * sizeof *kx, kx, (size_t)l->head_dim * sizeof *kx);
@@ -70,9 +87,13 @@ typedef struct queries {
     float *p;                         /* [n][ATTEND_P]: scores, then probabilities */
 } queries;
 
-/* Keys of the chunk at `start` that query i sees, were there no first_key. */
-static int keys_of(const queries *u, int i, int start) {
-    return at_most(u->pos + i / u->heads + 1 - start, ATTEND_CHUNK);
+/* Keys of a chunk, [from, to), counted from its start. */
+typedef struct seen {
+    int from, to;
+} seen;
+static seen seen_of(const attend_job *j, const queries *u, int i, int start) {
+    int pos = u->pos + i / u->heads;
+    return (seen){at_least(low_key(j->a, pos) - start, 0), at_most(end_key(j->a, pos) - start, ATTEND_CHUNK)};
 }
 static const float *query_row(const attend_job *j, const queries *u, int i) {
     return buf_row(j->q, u->row + i / u->heads) + (size_t)(u->head + i % u->heads) * (size_t)j->l->head_dim;
@@ -98,10 +119,10 @@ static void gather_queries(const attend_job *j, const queries *u) {
 /* ---- one chunk ----------------------------------------------------------------------------------------------------------- */
 
 static const uint8_t *page_k(const attend_job *j, const queries *u, int page) {
-    return k_page(j->l, u->span->pages[page], u->kv_head);
+    return k_page(j->l, table_of(j, u->span)[page], u->kv_head);
 }
 static const uint8_t *page_v(const attend_job *j, const queries *u, int page) {
-    return v_page(j->l, u->span->pages[page], u->kv_head);
+    return v_page(j->l, table_of(j, u->span)[page], u->kv_head);
 }
 
 /* Scores of the n queries of a group by the first `keys` keys of a page; p: the first query's place for them. */
@@ -129,41 +150,66 @@ static void page_values(const attend_job *j, float *o, const float *p, int n, co
         d->isa->attend->kv[d->kv_type].values(o, ld, p, ATTEND_P, n, v, from, to, j->l->head_dim, next);
 }
 
+/* The page at `at` for n queries: first what only some see below, then what all see, then what only some see above, so that each
+ * query's keys ascend. */
+static void group_values(const attend_job *j, float *o, const float *p, const seen *see, int n, const uint8_t *v, int at,
+                         const uint8_t *next) {
+    int ld = j->l->ld, from = at_least(see[n - 1].from - at, 0), to = at_most(see[0].to - at, WEFT_PAGE_ROWS);
+    int above = at_least(from, to), most = at_most(see[n - 1].to - at, WEFT_PAGE_ROWS);
+    if (at_least(see[0].from - at, 0) < from)
+        for (int i = 0; i < n; i++)
+            page_values(j, o + i * ld, p + i * ATTEND_P, 1, v, at_least(see[i].from - at, 0),
+                        at_most(at_most(see[i].to - at, WEFT_PAGE_ROWS), from), v);
+    page_values(j, o, p, n, v, from, to, next);
+    if (above < most)
+        for (int i = 0; i < n; i++)
+            page_values(j, o + i * ld, p + i * ATTEND_P, 1, v, at_least(above, see[i].from - at),
+                        at_most(see[i].to - at, WEFT_PAGE_ROWS), v);
+}
+
 /* (m, l, o) of the chunk at `start` for all queries; l = 0 where none of its keys is seen. All use a page while it is in the first
- * cache; the first ones to read it fetch the next. */
+ * cache; the first ones to read it fetch the next. Queries that see some of its keys stand side by side, as both ends of what a
+ * row sees rise with the row. Pages outside of what they see are not touched. */
 static void chunk(const attend_job *j, const queries *u, int start, float *m, float *l, float *o) {
-    int hidden = j->a->first_key > start ? j->a->first_key - start : 0; /* keys that nobody sees */
-    int ld = j->l->ld, first = 0, page = start / WEFT_PAGE_ROWS, keys = keys_of(u, u->n - 1, start);
-    bool last = u->pos + (u->n - 1) / u->heads < start + ATTEND_CHUNK;
-    while (first < u->n && keys_of(u, first, start) <= hidden) l[first++] = 0;
-    if (first == u->n) return;
-    int group = first - first % ATTEND_GROUP;
-    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS) {
-        const uint8_t *k = page_k(j, u, page + at / WEFT_PAGE_ROWS), *next = page_v(j, u, page);
-        if (at + WEFT_PAGE_ROWS < keys) next = page_k(j, u, page + at / WEFT_PAGE_ROWS + 1);
-        for (int g = group; g < u->n; g += ATTEND_GROUP)
-            page_scores(j, u, g, at_most(u->n - g, ATTEND_GROUP), u->p + g * ATTEND_P + at, k, at_most(keys - at, WEFT_PAGE_ROWS),
-                        g == group ? next : k);
+    seen see[ATTEND_QUERIES];
+    int ld = j->l->ld, first = u->n, end = 0;
+    for (int i = 0; i < u->n; i++) {
+        see[i] = seen_of(j, u, i, start);
+        l[i] = 0;
+        if (see[i].from >= see[i].to) continue;
+        first = at_most(first, i);
+        end = i + 1;
     }
-    for (int i = first; i < u->n; i++) {
-        float *p = u->p + i * ATTEND_P;
-        for (int key = 0; key < hidden; key++) p[key] = -__builtin_inff();
-        m[i] = j->d->kernels->chunk_exp(p, keys_of(u, i, start), j->a->scale, &l[i]);
+    if (first >= end) return;
+    int page = start / WEFT_PAGE_ROWS, bottom = see[first].from - see[first].from % WEFT_PAGE_ROWS, top = see[end - 1].to;
+    bool last = end_key(j->a, u->pos + (u->n - 1) / u->heads) <= start + ATTEND_CHUNK;
+    for (int at = bottom; at < top; at += WEFT_PAGE_ROWS) {
+        const uint8_t *k = page_k(j, u, page + at / WEFT_PAGE_ROWS), *next = page_v(j, u, page + bottom / WEFT_PAGE_ROWS);
+        if (at + WEFT_PAGE_ROWS < top) next = page_k(j, u, page + at / WEFT_PAGE_ROWS + 1);
+        for (int g = first - first % ATTEND_GROUP; g < end; g += ATTEND_GROUP) {
+            int to = see[at_most(g + ATTEND_GROUP, end) - 1].to;
+            if (see[g < first ? first : g].from >= at + WEFT_PAGE_ROWS || to <= at) continue;
+            page_scores(j, u, g, at_most(u->n - g, ATTEND_GROUP), u->p + g * ATTEND_P + at, k, at_most(to - at, WEFT_PAGE_ROWS),
+                        next);
+            next = k;
+        }
     }
-    memset(o + first * ld, 0, (size_t)((u->n - first) * ld) * sizeof *o);
-    for (int at = 0; at < keys; at += WEFT_PAGE_ROWS) {
+    for (int i = first; i < end; i++) { /* from whole vectors: what is masked in the first one adds zeros, before it is nothing */
+        int base = see[i].from - see[i].from % LANES;
+        float *p = u->p + i * ATTEND_P + base;
+        for (int key = base; key < see[i].from; key++) p[key - base] = -__builtin_inff();
+        m[i] = j->d->kernels->chunk_exp(p, see[i].to - base, j->a->scale, &l[i]);
+    }
+    memset(o + first * ld, 0, (size_t)((end - first) * ld) * sizeof *o);
+    for (int at = bottom; at < top; at += WEFT_PAGE_ROWS) {
         const uint8_t *v = page_v(j, u, page + at / WEFT_PAGE_ROWS), *next = v;
-        if (at + WEFT_PAGE_ROWS < keys)
+        if (at + WEFT_PAGE_ROWS < top)
             next = page_v(j, u, page + at / WEFT_PAGE_ROWS + 1);
         else if (!last)
             next = page_k(j, u, page + ATTEND_CHUNK / WEFT_PAGE_ROWS);
-        for (int g = first, n; g < u->n; g += n) { /* what all of a group see together, then what only some see */
-            n = at_most(u->n - g, ATTEND_GROUP);
-            int from = hidden > at ? hidden - at : 0, common = at_most(keys_of(u, g, start) - at, WEFT_PAGE_ROWS);
-            page_values(j, o + g * ld, u->p + g * ATTEND_P + at, n, v, from, common, g == first ? next : v);
-            for (int i = g; i < g + n; i++)
-                page_values(j, o + i * ld, u->p + i * ATTEND_P + at, 1, v, common > 0 ? common : 0,
-                            at_most(keys_of(u, i, start) - at, WEFT_PAGE_ROWS), v);
+        for (int g = first, n; g < end; g += n) {
+            n = at_most(end - g, ATTEND_GROUP);
+            group_values(j, o + g * ld, u->p + g * ATTEND_P + at, see + g, n, v, at, g == first ? next : v);
         }
     }
 }
@@ -185,12 +231,12 @@ static void write_output(const attend_job *j, float *y, const float *o, float l)
 }
 
 /* All chunks of a block that is not split. */
-static void run_whole(const attend_job *j, const queries *u, float *o, float *chunk_o, int chunks) {
+static void run_whole(const attend_job *j, const queries *u, const attend_block *b, float *o, float *chunk_o) {
     int ld = j->l->ld;
     float m[ATTEND_QUERIES] = {0}, l[ATTEND_QUERIES] = {0}, cm[ATTEND_QUERIES] = {0}, cl[ATTEND_QUERIES] = {0};
     memset(o, 0, (size_t)(u->n * ld) * sizeof *o);
-    for (int c = 0; c < chunks; c++) {
-        chunk(j, u, c * ATTEND_CHUNK, cm, cl, chunk_o);
+    for (int c = 0; c < b->chunks; c++) {
+        chunk(j, u, (b->start + c) * ATTEND_CHUNK, cm, cl, chunk_o);
         for (int i = 0; i < u->n; i++)
             if (cl[i] != 0) j->d->kernels->merge(&m[i], &l[i], o + i * ld, cm[i], cl[i], chunk_o + i * ld, ld);
     }
@@ -202,7 +248,7 @@ static void run_chunks(const attend_job *j, const queries *u, const attend_block
     float m[ATTEND_QUERIES] = {0}, l[ATTEND_QUERIES] = {0};
     for (int c = from; c < to; c++) {
         size_t at = result_at(j, b, c, u->kv_head, in_group, 0);
-        chunk(j, u, c * ATTEND_CHUNK, m, l, result_o(j, at));
+        chunk(j, u, (b->start + c) * ATTEND_CHUNK, m, l, result_o(j, at));
         for (int i = 0; i < u->n; i++)
             j->d->attend_ml[2 * (at + (size_t)i)] = m[i], j->d->attend_ml[2 * (at + (size_t)i) + 1] = l[i];
     }
@@ -239,7 +285,7 @@ static void attend_piece(void *ctx, int piece, int worker) {
         if (is_split(b))
             run_chunks(j, &u, b, in_group, from, to);
         else
-            run_whole(j, &u, scratch + all, scratch + 2 * all, b->chunks);
+            run_whole(j, &u, b, scratch + all, scratch + 2 * all);
     }
 }
 
@@ -297,7 +343,9 @@ static int64_t lay_blocks(attend_job *j, int rows) {
         for (int row = s->row; row < end; row += rows) {
             attend_block *b = &d->attend_blocks[j->blocks++];
             *b = (attend_block){.row = row, .rows = at_most(rows, end - row)};
-            b->run = b->chunks = (row_pos(d, row) + b->rows - 1) / ATTEND_CHUNK + 1;
+            int pos = row_pos(d, row), low = low_key(j->a, pos), top = at_least(end_key(j->a, pos + b->rows - 1), low + 1);
+            b->start = low / ATTEND_CHUNK;
+            b->run = b->chunks = (top - 1) / ATTEND_CHUNK + 1 - b->start; /* one that gives nothing where nothing is seen */
             units += (int64_t)b->chunks * j->a->n_kv_heads;
         }
     }
@@ -352,18 +400,36 @@ static bool next_wave(attend_job *j) {
     return j->pieces > 0;
 }
 
-/* Keys and values that a span's rows see, or, without queries, write. */
-static uint64_t span_bytes(const attend_job *j, const weft_span *s) {
-    uint64_t rows = (uint64_t)s->certain + (uint64_t)s->speculative, keys = j->q ? (uint64_t)s->pos + rows : rows;
-    return keys * (uint64_t)j->l->n_kv_heads * (j->l->k_bytes + j->l->v_bytes) / WEFT_PAGE_ROWS;
+/* Keys that a span's rows need: those that they see and those that they write. */
+static seen needed(const attend_job *j, const weft_span *s) {
+    int rows = s->certain + s->speculative;
+    seen n = {s->pos, s->pos + rows};
+    if (!j->k && rows) n.to = end_key(j->a, n.to - 1);
+    if (j->q && rows) n.from = at_most(low_key(j->a, s->pos), n.to);
+    return n;
+}
+
+/* Sees to it that a window's pages are there; of the others weft_begin() has. */
+static void check_pages(const attend_job *j, int span, seen n) {
+    weft_dev *d = j->d;
+    if (j->l->kind != WEFT_PAGES_WINDOW) return;
+    for (int page = n.from / WEFT_PAGE_ROWS; page * WEFT_PAGE_ROWS < n.to; page++)
+        if (table_of(j, &d->step->spans[span])[page] < 0)
+            d->status = weft_fail(&d->error, WEFT_EINVAL, "span %d of the step needs page %d of its window, which was released",
+                                  span, page);
 }
 
 void weft_attend(weft_dev *d, weft_buf *y, const weft_buf *q, const weft_buf *k, const weft_buf *v, const weft_attention *a) {
     if (d->status != WEFT_OK) return;
     attend_job j = {.d = d, .l = &d->kv.v[a->layer], .a = a, .y = y, .q = q, .k = k, .v = v};
-    int writes = parts_of(d->step->n_rows, WRITE_ROWS) * a->n_kv_heads;
+    for (int i = 0; i < d->step->n_spans; i++) {
+        seen n = needed(&j, &d->step->spans[i]);
+        check_pages(&j, i, n);
+        d->traffic += (uint64_t)(n.to - n.from) * (uint64_t)j.l->n_kv_heads * (j.l->k_bytes + j.l->v_bytes) / WEFT_PAGE_ROWS;
+    }
+    if (d->status != WEFT_OK) return;
+    int writes = k ? parts_of(d->step->n_rows, WRITE_ROWS) * a->n_kv_heads : 0;
     weft_pool_run(d->step->n_rows > WRITE_ROWS ? d->pool : NULL, writes, write_piece, &j); /* few: not worth waking anybody */
-    for (int i = 0; i < d->step->n_spans; i++) d->traffic += span_bytes(&j, &d->step->spans[i]);
     if (!q) return;
     j.group = a->n_heads / a->n_kv_heads;
     j.heads = at_most(j.group, ATTEND_QUERIES);

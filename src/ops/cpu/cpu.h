@@ -52,6 +52,7 @@ struct weft_mat {
 
 typedef enum kv_type { KV_F32, KV_BF16, KV_INT8, KV_TYPES } kv_type;
 typedef struct kv_layer {
+    weft_page_kind kind;
     int n_kv_heads, head_dim, ld; /* ld: ROUND16(head_dim) */
     size_t k_bytes, v_bytes;      /* of one head in one page */
     uint8_t *k, *v;               /* [page][n_kv_heads][k_bytes], as kv.h has it */
@@ -60,6 +61,7 @@ typedef struct kv_layer {
 /* Some rows of one span, whose chunks of keys are worked through together: see attend.c. */
 typedef struct attend_block {
     int row, rows;
+    int start;       /* the first chunk that the rows see; others count from it */
     int chunks, run; /* chunks that the rows see; so many in a piece, all unless the block is split */
     int from, to;    /* chunks that the running wave works on */
     int piece;       /* the first in the wave, for each key head */
@@ -83,6 +85,12 @@ typedef struct recurrent_layer {
     float *journal_k;               /* [slot][2][n_k_heads][max_draft][key_ld]: keys */
     float *journal_d;               /* [slot][2][n_v_heads][blocks][max_draft][GDN_COLUMNS]: deltas */
 } recurrent_layer;
+
+/* Angles of a step's rows by one vector of frequencies. */
+typedef struct rope_table {
+    const weft_coef *freq; /* NULL: none yet in this step */
+    float *v;              /* [max_rows][2 n_freq]: cosines, then sines */
+} rope_table;
 
 typedef struct carry {
     int cols, ld;
@@ -121,8 +129,8 @@ struct weft_dev {
     float *slots;
     float *panel; /* [worker][panel_floats]: a panel of unpacked weights, or a task's own scratch */
     size_t panel_floats;
-    float *rope;                /* [max_rows][2 n_freq]: cosines, then sines */
-    const weft_coef *rope_freq; /* whose table it is in this step; NULL: none yet */
+    rope_table rope[WEFT_PAGE_KINDS]; /* layers of a kind share their frequencies: a table for each kind that has layers */
+    int n_rope, next_rope;            /* tables; the one that a further vector gets */
     float *zeros;               /* [widest row]: a convolution input, a carry before a sequence's start */
     float *recurrent_inputs;    /* what recurrent.c's first stage leaves for its second */
     weft_picked *picked;        /* [pick_rows], and what leads to it: pick.c */

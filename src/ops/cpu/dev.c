@@ -176,7 +176,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->panel_floats = (panel + 15) & ~(size_t)15;
     d->panel = take_floats(c, d->panel_floats * (uint64_t)d->threads);
 
-    d->rope = take_floats(c, rows * (uint64_t)ROUND16(head));
+    for (int i = 0; i < d->n_rope; i++) d->rope[i].v = take_floats(c, rows * (uint64_t)ROUND16(head));
     for (size_t i = 0; i < d->carries.n; i++) widest = d->carries.v[i].ld > widest ? d->carries.v[i].ld : widest;
     d->zeros = take_floats(c, (uint64_t)widest);
     d->recurrent_inputs = take_floats(c, shared);
@@ -207,12 +207,17 @@ static void lay_workspace(weft_dev *d, cursor *c) {
     d->slot_writer = take(c, (uint64_t)d->plan.n_slots, sizeof(int));
 }
 
-static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
+static void lay_pages_of(weft_dev *d, cursor *c, int kind, uint64_t n) {
     for (size_t i = 0; i < d->kv.n; i++) {
         kv_layer *l = &d->kv.v[i];
+        if ((int)l->kind != kind) continue;
         l->k = take(c, n * (uint64_t)l->n_kv_heads, l->k_bytes);
         l->v = take(c, n * (uint64_t)l->n_kv_heads, l->v_bytes);
     }
+}
+static void lay_pages(weft_dev *d, cursor *c, uint64_t n) {
+    (void)n;
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) lay_pages_of(d, c, kind, (uint64_t)d->plan.n_pages[kind]);
 }
 
 static void lay_slots(weft_dev *d, cursor *c, uint64_t n) {
@@ -276,19 +281,24 @@ static weft_status make_block(weft_dev *d, layout lay, uint64_t n, uint64_t *byt
 }
 
 weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
-    if (plan->max_rows < 1 || plan->max_spans < 1 || plan->max_draft < 0 || plan->n_pages < 0 || plan->n_slots < 0)
+    if (plan->max_rows < 1 || plan->max_spans < 1 || plan->max_draft < 0 || plan->n_slots < 0)
         return weft_fail(e, WEFT_EINVAL, "plan out of range");
     d->plan = *plan;
+    d->n_rope = 0;
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) {
+        if (plan->n_pages[kind] < 0) return weft_fail(e, WEFT_EINVAL, "plan out of range");
+        cursor page = {0};
+        lay_pages_of(d, &page, kind, 1);
+        d->memory.page[kind] = page.at;
+        d->n_rope += page.at > 0;
+    }
     if (d->packed) WEFT_TRY(weft_packed_commit(d->packed, e));
     cursor one = {0};
-    lay_pages(d, &one, 1);
-    d->memory.page = one.at;
-    one = (cursor){0};
     lay_slots(d, &one, 1);
     d->memory.slot = one.at;
     WEFT_TRY(make_block(d, workspace_layout, 0, &d->memory.workspace, &d->workspace, "the workspace", e));
     uint8_t *slots = NULL;
-    weft_status s = make_block(d, lay_pages, (uint64_t)plan->n_pages, &d->memory.pages, &d->pages, "the KV pages", e);
+    weft_status s = make_block(d, lay_pages, 0, &d->memory.pages, &d->pages, "the KV pages", e);
     if (s == WEFT_OK) s = make_block(d, lay_slots, (uint64_t)plan->n_slots, &d->memory.slots, &slots, "the recurrent slots", e);
     d->slots = (float *)(void *)slots;
     if (s != WEFT_OK) return s;
@@ -300,6 +310,15 @@ weft_status weft_dev_plan(weft_dev *d, const weft_plan *plan, weft_error *e) {
 
 /* ---- a step -------------------------------------------------------------------------------------------------------------- */
 
+static const char *pages_fault(const weft_dev *d, const weft_span *s, int kind) {
+    int lowest = kind == WEFT_PAGES_WINDOW ? -1 : 0; /* attention looks whether it needs a page that is gone */
+    if (!d->memory.page[kind]) return NULL;
+    if ((int64_t)s->n_pages[kind] * WEFT_PAGE_ROWS < (int64_t)s->pos + s->certain + s->speculative) return "page table too short";
+    for (int i = 0; i < s->n_pages[kind]; i++)
+        if (s->pages[kind][i] < lowest || s->pages[kind][i] >= d->plan.n_pages[kind]) return "page";
+    return NULL;
+}
+
 /* A plan's limits and a span's own logic, so that no operator has to ask. */
 static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
     const weft_plan *p = &d->plan;
@@ -310,9 +329,10 @@ static const char *span_fault(const weft_dev *d, const weft_span *s, int row) {
     if (s->slot_read < 0 && (s->replay || s->pos)) return "a start that is not at 0";
     if (s->replay > s->pos) return "more rows to replay than there were";
     if (s->journal < 0 || s->journal > 1) return "journal half";
-    if ((int64_t)s->n_pages * WEFT_PAGE_ROWS < (int64_t)s->pos + s->certain + s->speculative) return "page table too short";
-    for (int i = 0; i < s->n_pages; i++)
-        if (s->pages[i] < 0 || s->pages[i] >= p->n_pages) return "page";
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) {
+        const char *fault = pages_fault(d, s, kind);
+        if (fault) return fault;
+    }
     for (int i = 0; i < s->n_snapshots; i++) {
         if (s->snapshot_at[i] < 1 || s->snapshot_at[i] > s->certain || (i && s->snapshot_at[i] <= s->snapshot_at[i - 1]))
             return "snapshot offset";
@@ -348,7 +368,7 @@ static const char *slot_fault(const weft_dev *d, int *culprit) {
 void weft_begin(weft_dev *d, const weft_step *step) {
     d->step = step;
     d->status = WEFT_OK;
-    d->rope_freq = NULL;
+    for (int i = 0; i < d->n_rope; i++) d->rope[i].freq = NULL;
     if (step->n_rows < 0 || step->n_rows > d->plan.max_rows || step->n_spans < 0 || step->n_spans > d->plan.max_spans) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "a step of %d rows in %d spans is over the plan's %d and %d", step->n_rows,
                               step->n_spans, d->plan.max_rows, d->plan.max_spans);

@@ -24,8 +24,8 @@ const char *weft_dev_kv(const weft_dev *d) {
     return type_names[d->kv_type];
 }
 
-int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim) {
-    kv_layer l = {.n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
+int weft_kv_layer(weft_dev *d, int n_kv_heads, int head_dim, weft_page_kind kind) {
+    kv_layer l = {.kind = kind, .n_kv_heads = n_kv_heads, .head_dim = head_dim, .ld = ROUND16(head_dim)};
     l.k_bytes = k_bytes(d->kv_type, head_dim);
     l.v_bytes = v_bytes(d->kv_type, head_dim);
     return weft_vec_push(&d->kv, l) ? (int)d->kv.n - 1 : -1;
@@ -66,18 +66,22 @@ static void v_row_io(kv_type t, const kv_layer *l, uint8_t *v, int row, uint8_t 
     if (t == KV_INT8) copy(host + words * 4, v + v_scales(l->head_dim) + (size_t)row * sizeof(float), 1, 4, 4, to_host);
 }
 
-size_t weft_page_bytes(const weft_dev *d, int rows) {
+size_t weft_page_bytes(const weft_dev *d, weft_page_kind kind, int rows) {
     size_t n = 0;
-    for (size_t i = 0; i < d->kv.n; i++) n += 2 * (size_t)d->kv.v[i].n_kv_heads * (size_t)rows * row_bytes(d, &d->kv.v[i]);
+    for (size_t i = 0; i < d->kv.n; i++) {
+        const kv_layer *l = &d->kv.v[i];
+        if (l->kind == kind) n += 2 * (size_t)l->n_kv_heads * (size_t)rows * row_bytes(d, l);
+    }
     return n;
 }
 
-weft_status weft_page_io(weft_dev *d, int page, int rows, void *host, bool to_host, weft_error *e) {
-    if (page < 0 || page >= d->plan.n_pages || rows < 0 || rows > WEFT_PAGE_ROWS)
-        return weft_fail(e, WEFT_EINVAL, "%d rows of page %d of %d", rows, page, d->plan.n_pages);
+weft_status weft_page_io(weft_dev *d, weft_page_kind kind, int page, int rows, void *host, bool to_host, weft_error *e) {
+    if (page < 0 || page >= d->plan.n_pages[kind] || rows < 0 || rows > WEFT_PAGE_ROWS)
+        return weft_fail(e, WEFT_EINVAL, "%d rows of page %d of %d", rows, page, d->plan.n_pages[kind]);
     uint8_t *at = host;
     for (size_t i = 0; i < d->kv.n; i++) {
         const kv_layer *l = &d->kv.v[i];
+        if (l->kind != kind) continue;
         size_t bytes = row_bytes(d, l);
         for (int h = 0; h < l->n_kv_heads; h++) {
             uint8_t *k = k_page(l, page, h), *v = v_page(l, page, h);
@@ -94,16 +98,17 @@ weft_status weft_page_io(weft_dev *d, int page, int rows, void *host, bool to_ho
     return WEFT_OK;
 }
 
-static void fill_page(weft_dev *d, int page, int byte) {
+static void fill_page(weft_dev *d, weft_page_kind kind, int page, int byte) {
     for (size_t i = 0; i < d->kv.n; i++) {
         const kv_layer *l = &d->kv.v[i];
+        if (l->kind != kind) continue;
         memset(k_page(l, page, 0), byte, (size_t)l->n_kv_heads * l->k_bytes);
         memset(v_page(l, page, 0), byte, (size_t)l->n_kv_heads * l->v_bytes);
     }
 }
-void weft_page_clear(weft_dev *d, int page) {
-    fill_page(d, page, 0);
+void weft_page_clear(weft_dev *d, weft_page_kind kind, int page) {
+    fill_page(d, kind, page, 0);
 }
-void weft_page_poison(weft_dev *d, int page) {
-    fill_page(d, page, 0xff); /* NaN as float32, as BF16, and as the scale of INT8 */
+void weft_page_poison(weft_dev *d, weft_page_kind kind, int page) {
+    fill_page(d, kind, page, 0xff); /* NaN as float32, as BF16, and as the scale of INT8 */
 }

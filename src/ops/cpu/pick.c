@@ -38,7 +38,8 @@ size_t pick_scratch_floats(void) {
 
 typedef struct pick_job {
     weft_dev *d;
-    const weft_mat *head;
+    int vocab;
+    const weft_mat *head; /* NULL: x holds logits, row by row */
     float cap;
     const weft_buf *x;
     const int *rows;
@@ -70,6 +71,7 @@ static void quantize_piece(void *ctx, int row, int worker) {
     j->d->isa->linear->quantize(&j->acts, row, buf_row(j->x, j->rows[row]));
 }
 
+/* `logits` may be changed. */
 static void fold(const pick_job *j, int piece, int row, float *logits, int n) {
     const weft_pick *rule = &j->rules[row];
     int32_t first = piece * PIECE;
@@ -87,8 +89,13 @@ static void fold(const pick_job *j, int piece, int row, float *logits, int n) {
 static void pick_piece(void *ctx, int piece, int worker) {
     const pick_job *j = ctx;
     weft_dev *d = j->d;
-    int first = piece * PIECE, n = (int)j->head->n - first < PIECE ? (int)j->head->n - first : PIECE;
+    int first = piece * PIECE, n = j->vocab - first < PIECE ? j->vocab - first : PIECE;
     float *scratch = panel_of(d, worker), *logits = d->precise ? scratch + (size_t)LANES * (size_t)ROUND16(d->max_k) : scratch;
+    for (int row = 0; row < j->n && !j->head; row++) {
+        memcpy(logits, buf_row(j->x, row) + first, (size_t)n * sizeof *logits);
+        fold(j, piece, row, logits, n);
+    }
+    if (!j->head) return;
     for (int row = 0, rows; row < j->n; row += rows) {
         rows = j->n - row < ROWS ? j->n - row : ROWS;
         weft_acts acts = j->acts;
@@ -114,7 +121,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     candidate top[WEFT_MAX_TOP];
     double sum = 0, max = 0;
     int n_top = 0;
-    for (int i = 0; i < pieces((int)j->head->n); i++) {
+    for (int i = 0; i < pieces(j->vocab); i++) {
         const part *p = part_of(j, i, row);
         weft_best_merge(&best, &p->best);
         const candidate *c = top_of(j, i, row);
@@ -132,26 +139,51 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     }
 }
 
+static void run_pieces(const pick_job *j) {
+    weft_pool_run(j->d->pool, pieces(j->vocab), pick_piece, (void *)(uintptr_t)j);
+    for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
+}
+
+static bool rules_fit(const weft_dev *d, const weft_pick *rules, int n, int vocab) {
+    bool fits = n >= 0 && n <= d->pick_rows && n <= d->plan.max_rows && vocab <= d->pick_vocab;
+    for (int i = 0; i < n && fits; i++) fits = rules[i].top >= 0 && rules[i].top <= WEFT_MAX_TOP;
+    return fits;
+}
+
 void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed) {
     if (d->status != WEFT_OK) return;
     const weft_mat *head = output->w;
-    bool fits = n >= 0 && n <= d->pick_rows && n <= d->plan.max_rows && head->n <= d->pick_vocab && head->k == x->cols;
-    for (int i = 0; i < n && fits; i++)
-        fits = rows[i] >= 0 && rows[i] < d->step->n_rows && rules[i].top >= 0 && rules[i].top <= WEFT_MAX_TOP;
+    bool fits = rules_fit(d, rules, n, (int)head->n) && head->k == x->cols;
+    for (int i = 0; i < n && fits; i++) fits = rows[i] >= 0 && rows[i] < d->step->n_rows;
     if (!fits) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows, or of a row that the step does not have", n);
         return;
     }
     if (!n) return;
-    pick_job j = {.d = d, .head = head, .cap = output->cap, .x = x, .rows = rows, .n = n, .rules = rules, .allowed = allowed};
+    pick_job j = {.d = d,
+                  .vocab = (int)head->n,
+                  .head = head,
+                  .cap = output->cap,
+                  .x = x,
+                  .rows = rows,
+                  .n = n,
+                  .rules = rules,
+                  .allowed = allowed};
     d->traffic += (uint64_t)panel_count(head) * panel_bytes(head);
     if (!d->precise && head->bits) {
         j.acts = acts_lay(d->acts, x->cols, (size_t)(n + 15) / 16);
         weft_pool_run(n > 8 ? d->pool : NULL, n, quantize_piece, &j);
     }
-    weft_pool_run(d->pool, pieces((int)head->n), pick_piece, &j);
-    for (int i = 0; i < n; i++) finish(&j, i, &d->picked[i]);
+    run_pieces(&j);
+}
+
+void weft_pick_logits(weft_dev *d, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed) {
+    if (d->status != WEFT_OK) return;
+    if (rules_fit(d, rules, n, logits->cols) && n <= logits->rows)
+        run_pieces(&(pick_job){.d = d, .vocab = logits->cols, .x = logits, .n = n, .rules = rules, .allowed = allowed});
+    else
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows of logits", n);
 }
 
 weft_status weft_read_pick(weft_dev *d, int i, weft_picked *picked, weft_error *e) {

@@ -11,7 +11,8 @@ struct row_job {
     weft_buf *y, *x;       /* written */
     const weft_buf *a, *b; /* read */
     const weft_coef *gain, *gain2, *freq;
-    float eps; /* or a scale */
+    float *angles; /* [rows][2 n_freq] */
+    float eps;     /* or a scale */
     int head_dim;
     weft_activation act;
     int width; /* of a group of columns */
@@ -121,7 +122,7 @@ static void sin_cos(double x, double *s, double *c) {
 /* The angle is a float32 product, as in the models' training code. */
 static void angles_row(const row_job *j, int r) {
     int n = j->freq->n;
-    float *t = j->d->rope + (size_t)r * 2 * (size_t)n;
+    float *t = j->angles + (size_t)r * 2 * (size_t)n;
     for (int i = 0; i < n; i++) {
         double s, c;
         float angle = (float)row_pos(j->d, r) * j->freq->v[i];
@@ -135,7 +136,7 @@ static void qk_heads(const row_job *j, weft_buf *b, const weft_coef *gain, int r
     if (!b) return;
     float *x = buf_row(b, r);
     int n = j->freq->n;
-    const float *t = j->d->rope + (size_t)r * 2 * (size_t)n;
+    const float *t = j->angles + (size_t)r * 2 * (size_t)n;
     if (gain) j->d->kernels->norm(x, x, NULL, gain->v, b->cols, j->head_dim, j->eps);
     for (int h = 0; h < b->cols; h += j->head_dim) j->d->kernels->rotate(x + h, t, t + n, n);
 }
@@ -143,14 +144,29 @@ static void qk_row(const row_job *j, int r) {
     qk_heads(j, j->y, j->gain, r);
     qk_heads(j, j->x, j->gain2, r);
 }
+/* Made once a step for all layers that share the frequencies. More vectors than tables, which no model has, take turns. */
+static float *angles(weft_dev *d, const weft_coef *freq) {
+    for (int i = 0; i < d->n_rope; i++)
+        if (d->rope[i].freq == freq) return d->rope[i].v;
+    rope_table *t = &d->rope[d->next_rope];
+    d->next_rope = (d->next_rope + 1) % d->n_rope;
+    run_rows(&(row_job){.d = d, .run = angles_row, .freq = freq, .angles = t->v});
+    t->freq = freq;
+    return t->v;
+}
+
 void weft_qk_norm_rope(weft_dev *d, weft_buf *q, weft_buf *k, const weft_coef *q_gain, const weft_coef *k_gain, float eps,
                        const weft_coef *freq, int head_dim) {
-    if (d->rope_freq != freq) { /* once a step for all layers that share the frequencies */
-        run_rows(&(row_job){.d = d, .run = angles_row, .freq = freq});
-        d->rope_freq = freq;
-    }
-    run_rows(&(row_job){
-        .d = d, .run = qk_row, .y = q, .x = k, .gain = q_gain, .gain2 = k_gain, .eps = eps, .freq = freq, .head_dim = head_dim});
+    run_rows(&(row_job){.d = d,
+                        .run = qk_row,
+                        .y = q,
+                        .x = k,
+                        .gain = q_gain,
+                        .gain2 = k_gain,
+                        .eps = eps,
+                        .freq = freq,
+                        .angles = angles(d, freq),
+                        .head_dim = head_dim});
 }
 
 /* ---- the shift ----------------------------------------------------------------------------------------------------------- */
