@@ -173,14 +173,20 @@ static void model_load(weft_model *m, weft_loader *l, int logit_rows) {
     if (m->has_mtp) mtp_load(m, l, freq);
 }
 
-static bool runs(const weft_model_config *c) {
-    return c->family == WEFT_FAMILY_QWEN_HYBRID && weft_starts_with(c->type, "qwen3_5");
+static weft_status check_runs(const weft_model_dir *dir, weft_error *e) {
+    const weft_model_config *c = &dir->config;
+    if (c->family == WEFT_FAMILY_GEMMA4_ASSISTANT)
+        return weft_fail(e, WEFT_ESUPPORT, "%s: this is a drafter for a Gemma 4 model: give it with --draft", dir->path);
+    if (c->family != WEFT_FAMILY_QWEN_HYBRID || !weft_starts_with(c->type, "qwen3_5"))
+        return weft_fail(e, WEFT_ESUPPORT, "%s: models of type '%s' cannot be run yet; this version runs: qwen3_5, qwen3_5_moe",
+                         dir->path, c->type);
+    if (c->full.rope.kind != WEFT_ROPE_DEFAULT)
+        return weft_fail(e, WEFT_ESUPPORT, "%s: models with scaled position embeddings (RoPE) cannot be run yet", dir->path);
+    return WEFT_OK;
 }
 
 weft_status weft_model_load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, int logit_rows, weft_error *e) {
-    if (!runs(&dir->config))
-        return weft_fail(e, WEFT_ESUPPORT, "%s: models of type '%s' cannot be run yet; this version runs: qwen3_5, qwen3_5_moe",
-                         dir->path, dir->config.type);
+    WEFT_TRY(check_runs(dir, e));
     weft_model *m = weft_calloc(1, sizeof *m);
     if (!m) return weft_fail_oom(e, "the model");
     m->dev = dev;
