@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "format/config_parts.h"
 
 #define FIELD WEFT_CONFIG_FIELD
@@ -40,13 +41,20 @@ static const weft_config_type types[] = {
     {"gemma4_unified", "Gemma4UnifiedForConditionalGeneration", WEFT_FAMILY_GEMMA4, 0},
     {"gemma4_unified_text", "Gemma4UnifiedForCausalLM", WEFT_FAMILY_GEMMA4, 0},
     {"gemma4_assistant", "Gemma4AssistantForCausalLM", WEFT_FAMILY_GEMMA4_ASSISTANT, 0},
+    {"gemma4_unified_assistant", "Gemma4UnifiedAssistantForCausalLM", WEFT_FAMILY_GEMMA4_ASSISTANT, 0},
     {"nemotron_h", "NemotronHForCausalLM", WEFT_FAMILY_NEMOTRON_H, 0},
-    {"NemotronH_Nano_VL_V2", "NemotronH_Nano_VL_V2", WEFT_FAMILY_NEMOTRON_H, 0},
+    {"NemotronH_Nano_VL_V2", "NemotronH_Nano_VL_V2", WEFT_FAMILY_NEMOTRON_H, 0}, /* these two: what wraps it with eyes */
+    {"NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_Omni_Reasoning_V3", WEFT_FAMILY_NEMOTRON_H, 0},
 };
 
 static weft_status find_type(const weft_config_type **t, const char *what, const char *name, weft_error *e) {
     for (size_t i = 0; i < COUNT(types); i++)
         if (strcmp(name, types[i].type) == 0 || strcmp(name, types[i].architecture) == 0) return *t = &types[i], WEFT_OK;
+    if (weft_ends_with(name, "_mtp"))
+        return weft_fail(e, WEFT_ESUPPORT,
+                         "%s '%.200s' is an MTP head by itself, not a model; its tensors belong beside the model's, in a file "
+                         "called mtp.safetensors",
+                         what, name);
     return weft_fail(e, WEFT_ESUPPORT,
                      "%s '%.200s' is not supported; this version knows Llama, Mistral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5 to 3.8, "
                      "Gemma 3, Gemma 4 and Nemotron-H",
@@ -223,9 +231,11 @@ static weft_status read_llama(weft_model_config *c, unsigned traits, weft_json_a
     WEFT_TRY(weft_config_want_activation(text, "hidden_act", WEFT_SILU, e));
     WEFT_TRY(weft_config_want(text, "is_causal", true, e));
     WEFT_TRY(weft_config_want(text, "rope_traditional", false, e));
-    if (!llama) window = false; /* the Qwen models name a window that only this switch turns on */
+    if (!llama) window = false; /* the Qwen models name a window that only this switch turns on, and not for the first layers */
     WEFT_TRY(weft_json_bool(text, "use_sliding_window", &window, e));
-    return window ? weft_config_want_absent(text, "sliding_window", e) : WEFT_OK;
+    int first = 0;
+    WEFT_TRY(weft_config_int(text, "max_window_layers", 0, 1 << 20, &first, e));
+    return window && first < c->n_layers ? weft_config_want_absent(text, "sliding_window", e) : WEFT_OK;
 }
 
 /* ---- Gemma --------------------------------------------------------------------------------------------------------------- */
@@ -291,34 +301,89 @@ static weft_status read_gemma3(weft_model_config *c, weft_json_at text, weft_err
     return weft_config_want(text, "use_bidirectional_attention", false, e);
 }
 
+/* A layer's entry in per_layer_config, which may only hold sizes of heads. */
+static weft_status read_layer_heads(weft_heads *h, weft_json_at layers, int i, size_t *entries, weft_error *e) {
+    static const char *const keys[] = {"head_dim", "num_key_value_heads"};
+    char name[16], path[64];
+    snprintf(name, sizeof name, "%d", i);
+    snprintf(path, sizeof path, "%s%d.", layers.path, i);
+    weft_json_at at = {NULL, path};
+    WEFT_TRY(weft_json_object(layers, name, &at.object, e));
+    if (!at.object) return WEFT_OK;
+    (*entries)++;
+    WEFT_TRY(weft_config_int(at, keys[0], 8, 1024, &h->head_dim, e));
+    WEFT_TRY(weft_config_int(at, keys[1], 1, 1024, &h->n_kv_heads, e));
+    json_object_object_foreach(at.object, key, v) {
+        (void)v;
+        if (strcmp(key, keys[0]) != 0 && strcmp(key, keys[1]) != 0)
+            return weft_fail(e, WEFT_ESUPPORT,
+                             "'%s%.80s' is not supported: layers may differ in 'head_dim' and "
+                             "'num_key_value_heads' alone",
+                             path, key);
+    }
+    return WEFT_OK;
+}
+
 /* The full layers' own sizes: two keys, or an entry for each layer that differs from the others. */
 static weft_status read_gemma4_heads(weft_model_config *c, weft_json_at text, weft_error *e) {
+    weft_json_at layers = {NULL, "per_layer_config."};
+    weft_heads *const kinds[] = {&c->sliding, &c->full};
+    bool seen[2] = {false, false};
+    size_t entries = 0;
     c->sliding = c->full;
     WEFT_TRY(weft_config_int(text, "global_head_dim", 8, 1024, &c->full.head_dim, e));
     if (c->k_eq_v) WEFT_TRY(weft_config_int(text, "num_global_key_value_heads", 1, 1024, &c->full.n_kv_heads, e));
-    weft_json_at layers = {NULL, "per_layer_config."};
     WEFT_TRY(weft_json_object(text, "per_layer_config", &layers.object, e));
-    bool first = true;
+    const weft_heads said[] = {c->sliding, c->full};
     for (int i = 0; layers.object && i < c->n_layers; i++) {
-        char name[16], path[64];
-        snprintf(name, sizeof name, "%d", i);
-        snprintf(path, sizeof path, "per_layer_config.%d.", i);
-        weft_json_at one = {NULL, path};
-        WEFT_TRY(weft_json_object(layers, name, &one.object, e));
         bool full = c->layer_kind[i] == WEFT_LAYER_ATTENTION;
-        weft_heads *kind = full ? &c->full : &c->sliding, h = full && first ? *kind : c->sliding;
-        WEFT_TRY(weft_config_int(one, "head_dim", 8, 1024, &h.head_dim, e));
-        WEFT_TRY(weft_config_int(one, "num_key_value_heads", 1, 1024, &h.n_kv_heads, e));
-        if (full && first) *kind = h;
-        if (full) first = false;
-        if (h.head_dim != kind->head_dim || h.n_kv_heads != kind->n_kv_heads)
-            return weft_fail(e, WEFT_ESUPPORT,
-                             "'per_layer_config' gives layer %d other heads than the other %s layers; that is not "
-                             "supported",
+        weft_heads h = said[full];
+        WEFT_TRY(read_layer_heads(&h, layers, i, &entries, e));
+        if (!seen[full]) *kinds[full] = h;
+        seen[full] = true;
+        if (h.head_dim != kinds[full]->head_dim || h.n_kv_heads != kinds[full]->n_kv_heads)
+            return weft_fail(e, WEFT_ESUPPORT, "'%s%d' differs from the %s layers before it, which is not supported", layers.path,
                              i, full ? "full" : "sliding");
     }
+    if (layers.object && entries < (size_t)json_object_object_length(layers.object))
+        return weft_fail(e, WEFT_EFORMAT, "'per_layer_config' has entries for layers that do not exist");
     WEFT_TRY(check_heads(c, &c->full, text, e));
     return check_heads(c, &c->sliding, text, e);
+}
+
+/* Layers with shared keys read those of the last layer of their kind before them all; a drafter's, of the target. */
+static weft_status check_shared_layers(const weft_model_config *c, weft_json_at text, weft_error *e) {
+    int own = c->n_layers - c->kv_shared_layers;
+    if (c->family == WEFT_FAMILY_GEMMA4_ASSISTANT) {
+        if (own == 0) return WEFT_OK;
+        return weft_fail(e, WEFT_ESUPPORT, "'%snum_kv_shared_layers' is %d; drafters that share all their %d layers are supported",
+                         text.path, c->kv_shared_layers, c->n_layers);
+    }
+    for (int i = own; i < c->n_layers; i++)
+        if (own == 0 || !memchr(c->layer_kind, c->layer_kind[i], (size_t)own))
+            return weft_fail(e, WEFT_EFORMAT, "'%snum_kv_shared_layers' is %d: no layer before them has keys for layer %d",
+                             text.path, c->kv_shared_layers, i);
+    return WEFT_OK;
+}
+
+/* "vision": images see ahead, text does not. */
+static weft_status check_gemma4_direction(weft_json_at text, weft_error *e) {
+    static const char key[] = "use_bidirectional_attention";
+    if (!json_object_is_type(weft_json_get(text, key), json_type_string)) return weft_config_want(text, key, false, e);
+    const char *is = NULL;
+    WEFT_TRY(weft_json_text(text, key, &is, e));
+    if (strcmp(is, "vision") == 0) return WEFT_OK;
+    return weft_fail(e, WEFT_ESUPPORT, "'%s%s' is '%.80s', which is not supported; false and 'vision' are", text.path, key, is);
+}
+
+static weft_status read_layer_inputs(weft_model_config *c, weft_json_at text, weft_error *e) {
+    int vocab = c->vocab_size;
+    WEFT_TRY(weft_config_int(text, "hidden_size_per_layer_input", 0, 1 << 14, &c->layer_inputs, e));
+    if (c->layer_inputs == 0) return WEFT_OK;
+    WEFT_TRY(weft_config_int(text, "vocab_size_per_layer_input", 1, 1 << 24, &vocab, e));
+    if (vocab == c->vocab_size) return WEFT_OK;
+    return weft_fail(e, WEFT_ESUPPORT, "'%svocab_size_per_layer_input' is %d; only 'vocab_size', %d, is supported", text.path,
+                     vocab, c->vocab_size);
 }
 
 static weft_status read_gemma4(weft_model_config *c, weft_json_at text, weft_error *e) {
@@ -334,7 +399,9 @@ static weft_status read_gemma4(weft_model_config *c, weft_json_at text, weft_err
     WEFT_TRY(read_gemma_switches(c, text, e));
     WEFT_TRY(weft_config_int(text, "num_kv_shared_layers", 0, c->n_layers, &c->kv_shared_layers, e));
     WEFT_TRY(weft_json_bool(text, "use_double_wide_mlp", &c->double_wide_mlp, e));
-    WEFT_TRY(weft_config_int(text, "hidden_size_per_layer_input", 0, 1 << 14, &c->layer_inputs, e));
+    WEFT_TRY(check_shared_layers(c, text, e));
+    WEFT_TRY(read_layer_inputs(c, text, e));
+    WEFT_TRY(check_gemma4_direction(text, e));
     WEFT_TRY(weft_json_bool(text, "enable_moe_block", &moe, e));
     return moe ? read_experts(c, text, e) : WEFT_OK;
 }
@@ -351,6 +418,9 @@ static weft_status read_assistant(weft_model_config *c, weft_json_at outer, weft
     WEFT_TRY(weft_json_bool(outer, "use_ordered_embeddings", &ordered, e));
     if (!ordered) return WEFT_OK;
     WEFT_TRY(weft_config_keys(c, outer, centroids, COUNT(centroids), e));
+    if (c->centroid_top > c->n_centroids)
+        return weft_fail(e, WEFT_EFORMAT, "'%scentroid_intermediate_top_k' is %d, more than the %d centroids there are", outer.path,
+                         c->centroid_top, c->n_centroids);
     return check_multiple(text, "vocab_size", c->vocab_size, "num_centroids", c->n_centroids, e);
 }
 
@@ -382,37 +452,43 @@ static weft_status read_nemotron_layers(weft_model_config *c, weft_json_at text,
     return WEFT_OK;
 }
 
-static weft_status read_nemotron(weft_model_config *c, weft_json_at text, weft_error *e) {
-    static const weft_config_key mamba[] = {
-        {"mamba_num_heads", NULL, FIELD(mamba_heads), 1, 4096, true},
-        {"mamba_head_dim", NULL, FIELD(mamba_head_dim), 4, 1024, true},
-        {"n_groups", NULL, FIELD(mamba_groups), 1, 1024, true},
-        {"ssm_state_size", NULL, FIELD(mamba_state), 4, 1024, true},
-        {"conv_kernel", NULL, FIELD(conv_kernel), 2, 8, false},
-    };
-    WEFT_TRY(read_sizes(c, text, ALL_SAID, e));
-    WEFT_TRY(check_heads(c, &c->full, text, e));
-    WEFT_TRY(read_nemotron_layers(c, text, e));
-    double eps = 1e-5, scale = 1, low = 0, high = INFINITY;
-    WEFT_TRY(weft_json_number(text, weft_json_get(text, "norm_eps") ? "norm_eps" : "layer_norm_epsilon", 1e-12, 0.1, &eps, e));
-    c->norm_eps = (float)eps;
-    c->full.rope = (weft_rope){.kind = WEFT_ROPE_NONE, .factor = 1, .attention_factor = 1};
-    c->attention_scale = scale_of(c->full.head_dim);
-    c->activation = WEFT_RELU2;
-    WEFT_TRY(weft_config_want_activation(text, "mlp_hidden_act", WEFT_RELU2, e));
-    WEFT_TRY(weft_config_want_activation(text, "mamba_hidden_act", WEFT_SILU, e));
-    if (weft_config_count(c, WEFT_LAYER_MLP) > 0) WEFT_TRY(read_intermediate(c, text, e));
-    c->conv_kernel = 4;
-    WEFT_TRY(weft_config_keys(c, text, mamba, COUNT(mamba), e));
-    WEFT_TRY(check_multiple(text, "mamba_num_heads", c->mamba_heads, "n_groups", c->mamba_groups, e));
-    c->mamba_conv_bias = true;
-    WEFT_TRY(weft_json_bool(text, "use_conv_bias", &c->mamba_conv_bias, e));
-    c->dt_low = low, c->dt_high = high;
+/* Absent: from 0 to infinity. */
+static weft_status read_time_step(weft_model_config *c, weft_json_at text, weft_error *e) {
+    static const char key[] = "time_step_limit";
+    struct json_object *pair = NULL;
+    c->dt_low = 0, c->dt_high = INFINITY;
+    WEFT_TRY(weft_json_array(text, key, 2, &pair, e));
+    if (!pair) return WEFT_OK;
+    if (json_object_array_length(pair) == 2) {
+        WEFT_TRY(weft_json_number_value(json_object_array_get_idx(pair, 0), text, key, 0, 1e6, &c->dt_low, e));
+        WEFT_TRY(weft_json_number_value(json_object_array_get_idx(pair, 1), text, key, 0, INFINITY, &c->dt_high, e));
+        if (c->dt_low < c->dt_high) return WEFT_OK;
+    }
+    return weft_fail(e, WEFT_EFORMAT, "'%s%s' is not a range: expected two numbers, the lower one first", text.path, key);
+}
+
+/* An attention layer and a mixture are the only MTP head there is. */
+static weft_status read_nemotron_mtp(weft_model_config *c, weft_json_at text, weft_error *e) {
+    static const char letters[] = "mtp_hybrid_override_pattern", words[] = "mtp_layers_block_type";
     WEFT_TRY(weft_config_int(text, "num_nextn_predict_layers", 0, WEFT_MAX_LAYERS, &c->mtp_layers, e));
     if (c->mtp_layers > 1)
         return weft_fail(e, WEFT_ESUPPORT, "'%snum_nextn_predict_layers' is %d; only one is supported", text.path, c->mtp_layers);
-    if (weft_config_count(c, WEFT_LAYER_MOE) == 0 && c->mtp_layers == 0) return WEFT_OK;
-    static const weft_config_key routing[] = {
+    if (c->mtp_layers == 0) return WEFT_OK;
+    const char *pattern = "*E", *layer[2] = {"attention", "moe"};
+    struct json_object *list = NULL;
+    WEFT_TRY(weft_json_text(text, letters, &pattern, e));
+    WEFT_TRY(weft_json_array(text, words, WEFT_MAX_LAYERS, &list, e));
+    for (size_t i = 0; list && i < 2 && i < json_object_array_length(list); i++)
+        WEFT_TRY(weft_json_text_value(json_object_array_get_idx(list, i), text, words, &layer[i], e));
+    bool attends = strcmp(layer[0], "attention") == 0 || strcmp(layer[0], "full_attention") == 0;
+    if (strcmp(pattern, "*E") == 0 && attends && strcmp(layer[1], "moe") == 0 && (!list || json_object_array_length(list) == 2))
+        return WEFT_OK;
+    return weft_fail(e, WEFT_ESUPPORT, "'%s%s' is not supported; an attention layer and a mixture of experts are", text.path,
+                     list ? words : letters);
+}
+
+static weft_status read_nemotron_experts(weft_model_config *c, weft_json_at text, weft_error *e) {
+    static const weft_config_key keys[] = {
         {"n_group", NULL, FIELD(router_groups), 1, 4096, false},
         {"topk_group", NULL, FIELD(router_top_groups), 1, 4096, false},
         {"moe_latent_size", NULL, FIELD(moe_latent), 8, 1 << 17, false},
@@ -420,8 +496,13 @@ static weft_status read_nemotron(weft_model_config *c, weft_json_at text, weft_e
     static const weft_config_key shared = {
         "moe_shared_expert_intermediate_size", NULL, FIELD(shared_intermediate), 8, 1 << 17, true};
     int n_shared = 1;
+    double scale = 1;
     WEFT_TRY(read_experts(c, text, e));
-    WEFT_TRY(weft_config_keys(c, text, routing, COUNT(routing), e));
+    WEFT_TRY(weft_config_keys(c, text, keys, COUNT(keys), e));
+    WEFT_TRY(check_multiple(text, "n_routed_experts", c->n_experts, "n_group", c->router_groups, e));
+    if (c->router_top_groups > c->router_groups || c->top_k > c->n_experts / c->router_groups * c->router_top_groups)
+        return weft_fail(e, WEFT_EFORMAT, "'%stopk_group' is %d: of %d groups of experts, that leaves too few to choose %d from",
+                         text.path, c->router_top_groups, c->router_groups, c->top_k);
     WEFT_TRY(weft_config_int(text, "n_shared_experts", 0, 8, &n_shared, e));
     if (n_shared > 0) WEFT_TRY(weft_config_keys(c, text, &shared, 1, e));
     c->shared_intermediate *= n_shared;
@@ -429,6 +510,48 @@ static weft_status read_nemotron(weft_model_config *c, weft_json_at text, weft_e
     c->routed_scale = (float)scale;
     c->sigmoid_router = true;
     return WEFT_OK;
+}
+
+static weft_status read_mamba(weft_model_config *c, weft_json_at text, weft_error *e) {
+    static const weft_config_key keys[] = {
+        {"mamba_num_heads", NULL, FIELD(mamba_heads), 1, 4096, true},
+        {"mamba_head_dim", NULL, FIELD(mamba_head_dim), 4, 1024, true},
+        {"n_groups", NULL, FIELD(mamba_groups), 1, 1024, true},
+        {"ssm_state_size", NULL, FIELD(mamba_state), 4, 1024, true},
+        {"conv_kernel", NULL, FIELD(conv_kernel), 2, 8, false},
+    };
+    c->conv_kernel = 4;
+    WEFT_TRY(weft_config_keys(c, text, keys, COUNT(keys), e));
+    WEFT_TRY(check_multiple(text, "mamba_num_heads", c->mamba_heads, "n_groups", c->mamba_groups, e));
+    WEFT_TRY(weft_config_want_activation(text, "mamba_hidden_act", WEFT_SILU, e));
+    WEFT_TRY(weft_config_want(text, "mamba_proj_bias", false, e));
+    c->mamba_conv_bias = true;
+    WEFT_TRY(weft_json_bool(text, "use_conv_bias", &c->mamba_conv_bias, e));
+    return read_time_step(c, text, e);
+}
+
+static weft_status read_nemotron(weft_model_config *c, weft_json_at text, weft_error *e) {
+    double eps = 1e-5;
+    if (weft_json_get(text, "block_configs"))
+        return weft_fail(e, WEFT_ESUPPORT, "'%sblock_configs': models whose layers differ in size (\"Puzzle\") are not supported",
+                         text.path);
+    WEFT_TRY(read_sizes(c, text, ALL_SAID, e));
+    WEFT_TRY(check_heads(c, &c->full, text, e));
+    WEFT_TRY(read_nemotron_layers(c, text, e));
+    WEFT_TRY(weft_json_number(text, weft_json_get(text, "norm_eps") ? "norm_eps" : "layer_norm_epsilon", 1e-12, 0.1, &eps, e));
+    c->norm_eps = (float)eps;
+    c->full.rope = (weft_rope){.kind = WEFT_ROPE_NONE, .factor = 1, .attention_factor = 1};
+    c->attention_scale = scale_of(c->full.head_dim);
+    c->activation = WEFT_RELU2;
+    WEFT_TRY(weft_config_want_activation(text, "mlp_hidden_act", WEFT_RELU2, e));
+    WEFT_TRY(weft_config_want(text, "attention_bias", false, e));
+    WEFT_TRY(weft_config_want(text, "mlp_bias", false, e));
+    WEFT_TRY(weft_config_want(text, "use_bias", false, e));
+    WEFT_TRY(weft_config_want_absent(text, "sliding_window", e));
+    WEFT_TRY(read_nemotron_mtp(c, text, e));
+    if (weft_config_count(c, WEFT_LAYER_MAMBA) > 0) WEFT_TRY(read_mamba(c, text, e));
+    if (weft_config_count(c, WEFT_LAYER_MLP) > 0) WEFT_TRY(read_intermediate(c, text, e));
+    return weft_config_count(c, WEFT_LAYER_MOE) > 0 || c->mtp_layers > 0 ? read_nemotron_experts(c, text, e) : WEFT_OK;
 }
 
 /* ---- all of them --------------------------------------------------------------------------------------------------------- */
@@ -439,7 +562,6 @@ weft_status weft_config_family(weft_model_config *c, const weft_config_type *t, 
     c->type = t->type;
     c->router_groups = c->router_top_groups = 1;
     c->routed_scale = 1;
-    c->conv_kernel = 0;
     switch (t->family) {
     case WEFT_FAMILY_QWEN_HYBRID: WEFT_TRY(read_qwen_hybrid(c, t->traits, text, e)); break;
     case WEFT_FAMILY_LLAMA: WEFT_TRY(read_llama(c, t->traits, text, e)); break;

@@ -12,6 +12,8 @@ const char *weft_module_path(const char *path) {
             path += strlen("language_model.");
         else if (weft_starts_with(path, "model."))
             path += strlen("model.");
+        else if (weft_starts_with(path, "backbone."))
+            path += strlen("backbone.");
         else
             return path;
     }
@@ -86,8 +88,10 @@ weft_status weft_config_quantisation(weft_model_config *c, weft_json_at at, bool
     if (!mlx && other) WEFT_TRY(weft_json_text((weft_json_at){other, "quantization_config."}, "quant_method", &method, e));
     if (method && strcmp(method, "mlx") != 0)
         return weft_fail(e, WEFT_ESUPPORT,
-                         "'%squantization_config.quant_method' is '%.80s', which is not supported yet; MLX affine is", at.path,
-                         method);
+                         "'%squantization_config.quant_method' is '%.80s', which is not supported yet; plain bf16, f16 and f32 "
+                         "weights and MLX affine are",
+                         at.path, method);
+    WEFT_TRY(weft_config_want_absent(at, "compression_config", e)); /* an older name of compressed-tensors */
     snprintf(path, sizeof path, "%s%s", at.path, mlx ? "quantization." : "quantization_config.");
     return *found ? read_quants(c, mlx ? mlx : other, path, e) : WEFT_OK;
 }

@@ -1,6 +1,7 @@
 /* json.c: see json.h. */
 #include "format/json.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -217,7 +218,13 @@ weft_status weft_json_int(weft_json_at at, const char *key, int64_t lo, int64_t 
 
 weft_status weft_json_number(weft_json_at at, const char *key, double lo, double hi, double *out, weft_error *e) {
     struct json_object *v = weft_json_get(at, key);
-    if (!v) return WEFT_OK;
+    return v ? weft_json_number_value(v, at, key, lo, hi, out, e) : WEFT_OK;
+}
+
+weft_status weft_json_number_value(struct json_object *v, weft_json_at at, const char *key, double lo, double hi, double *out,
+                                   weft_error *e) {
+    const char *word = json_object_get_string(weft_json_get((weft_json_at){v, ""}, "__float__"));
+    if (word && strcmp(word, "Infinity") == 0 && hi > DBL_MAX) return *out = INFINITY, WEFT_OK;
     if (json_object_is_type(v, json_type_double) || json_object_is_type(v, json_type_int)) {
         double d = json_object_get_double(v);
         if (d >= lo && d <= hi) return *out = d, WEFT_OK; /* NaN fails both */

@@ -43,6 +43,9 @@ weft_status weft_json_array(weft_json_at at, const char *key, size_t most, struc
 /* The same checks for a value that is at hand: an array's item. `key` serves messages. */
 weft_status weft_json_int_value(struct json_object *v, weft_json_at at, const char *key, int64_t lo, int64_t hi, int64_t *out,
                                 weft_error *e);
+/* A number, also as transformers 5 writes what JSON has no word for: {"__float__": "Infinity"}. */
+weft_status weft_json_number_value(struct json_object *v, weft_json_at at, const char *key, double lo, double hi, double *out,
+                                   weft_error *e);
 weft_status weft_json_text_value(struct json_object *v, weft_json_at at, const char *key, const char **out, weft_error *e);
 
 #endif

@@ -72,34 +72,44 @@ static const char *first_with(const weft_model_dir *d, const char *const *prefix
 }
 
 static weft_status find_trunk(weft_model_dir *d, weft_error *e) {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.", "language_model.", ""};
+    static const char *const prefixes[] = {
+        "model.language_model.", "language_model.model.", "model.", "language_model.", "", "backbone.", "language_model.backbone."};
     static const char *const heads[] = {"lm_head", "language_model.lm_head", "model.lm_head", "model.language_model.lm_head"};
-    d->trunk = first_with(d, prefixes, COUNT(prefixes), "embed_tokens.weight");
+    bool nemotron = d->config.family == WEFT_FAMILY_NEMOTRON_H;
+    d->embedding = nemotron ? "embeddings" : "embed_tokens";
+    d->norm = nemotron ? "norm_f" : "norm";
+    char name[32];
+    snprintf(name, sizeof name, "%s.weight", d->embedding);
+    d->trunk = first_with(d, prefixes, COUNT(prefixes), name);
     if (!d->trunk)
-        return weft_fail(e, WEFT_EFORMAT, "%s: the tensor 'model.embed_tokens.weight' is missing, under every known prefix",
-                         d->path);
+        return weft_fail(e, WEFT_EFORMAT, "%s: the tensor '%s%s' is missing, under every known prefix", d->path,
+                         nemotron ? "backbone." : "model.", name);
     const char *head = first_with(d, heads, COUNT(heads), ".weight");
     d->head = d->config.tie == WEFT_TIE_YES ? NULL : head;
-    if (d->config.tie == WEFT_TIE_NO && !head) /* an incomplete checkpoint, which the embedding would silently stand in for */
-        return weft_fail(e, WEFT_EFORMAT,
-                         "%s: the tensor 'lm_head.weight' is missing, and the config says that the embedding is "
-                         "not the output head (tie_word_embeddings is false)",
-                         d->path);
-    return WEFT_OK;
+    if (d->config.tie != WEFT_TIE_NO || head) return WEFT_OK;
+    d->headless = d->config.family == WEFT_FAMILY_LLAMA && *d->trunk == '\0'; /* how embedding models are exported */
+    if (d->headless) return WEFT_OK;
+    /* an incomplete checkpoint, which the embedding would silently stand in for */
+    return weft_fail(e, WEFT_EFORMAT,
+                     "%s: the tensor 'lm_head.weight' is missing, and the config says that the embedding is "
+                     "not the output head (tie_word_embeddings is false)",
+                     d->path);
 }
 
-/* The converter moves the convolution's last axis and adds one to the norms in the same step. */
+/* The converter moves the convolution's last axis and, for the Qwen hybrids, adds one to the norms in the same step. */
 static weft_status find_conversion(weft_model_dir *d, weft_error *e) {
     const weft_model_config *c = &d->config;
+    bool qwen = c->family == WEFT_FAMILY_QWEN_HYBRID;
+    weft_layer_kind kind = qwen ? WEFT_LAYER_GDN : WEFT_LAYER_MAMBA;
     int layer = 0;
-    while (layer < c->n_layers && c->layer_kind[layer] != WEFT_LAYER_GDN) layer++;
-    if (layer == c->n_layers) {
+    while (layer < c->n_layers && c->layer_kind[layer] != kind) layer++;
+    if (layer == c->n_layers) { /* no convolution to judge by: the file says who wrote it */
         const char *format = weft_tensors_metadata(d->tensors, "format");
-        d->converted = format && strcmp(format, "mlx") == 0;
+        d->converted = qwen && format && strcmp(format, "mlx") == 0;
         return WEFT_OK;
     }
     char name[64], shape[192];
-    snprintf(name, sizeof name, "layers.%d.linear_attn.conv1d.weight", layer);
+    snprintf(name, sizeof name, "layers.%d.%s.conv1d.weight", layer, qwen ? "linear_attn" : "mixer");
     const weft_tensor *x = find(d, d->trunk, name);
     if (!x) return weft_fail(e, WEFT_EFORMAT, "%s: the tensor '%s%s' is missing", d->path, d->trunk, name);
     bool raw = x->rank == 3 && x->shape[1] == 1 && x->shape[2] == c->conv_kernel;
@@ -113,12 +123,16 @@ static weft_status find_conversion(weft_model_dir *d, weft_error *e) {
  * input_layernorm tells: about 0 raw, about 1 converted (the means of its other norms say nothing: raw ones lie from -0.4 to 1.3).
  */
 static weft_status find_mtp(weft_model_dir *d, weft_error *e) {
-    static const char *const prefixes[] = {"mtp.", "language_model.mtp.", "model.mtp.", "model.language_model.mtp.", ""};
+    static const char *const prefixes[] = {"mtp.",          "language_model.mtp.",
+                                           "model.mtp.",    "model.language_model.mtp.",
+                                           "backbone.mtp.", ""}; /* the last one: a drafter's own folder */
+    bool nemotron = d->config.family == WEFT_FAMILY_NEMOTRON_H;
     static const char *const heads[] = {"mtp.lm_head", "mtp.shared_head.head", "language_model.mtp.lm_head",
                                         "language_model.mtp.shared_head.head"};
     if (d->config.mtp_layers == 0) return WEFT_OK;
-    d->mtp = first_with(d, prefixes, COUNT(prefixes), "fc.weight");
-    if (!d->mtp) return WEFT_OK;
+    d->mtp = nemotron ? first_with(d, prefixes, COUNT(prefixes) - 1, "layers.0.eh_proj.weight")
+                      : first_with(d, prefixes, COUNT(prefixes), "fc.weight");
+    if (!d->mtp || nemotron) return WEFT_OK;
     for (size_t i = 0; i < COUNT(heads) && !d->mtp_head; i++)
         if (find(d, heads[i], ".weight")) d->mtp_head = heads[i];
     const weft_tensor *x = find(d, d->mtp, "layers.0.input_layernorm.weight");

@@ -14,13 +14,20 @@ typedef struct weft_model_dir {
     weft_model_config config;
     weft_tensors *tensors;
 
-    const char *trunk; /* before "layers.0." and "embed_tokens": "model.", "model.language_model.", "language_model.model." */
-    const char *head;  /* the output head's module: "lm_head"; NULL: the embedding is the head */
-    bool converted;    /* trunk as MLX converters write it: norm gains are 1 + w already, convolutions are [channels, taps, 1] */
+    const char *trunk;     /* before "layers.0.": "model.", "model.language_model.", "language_model.model.", "backbone.", "" */
+    const char *embedding; /* after it: "embed_tokens", "embeddings" */
+    const char *norm;      /* after it, the norm behind all layers: "norm", "norm_f" */
+    const char *head;      /* the output head's module: "lm_head"; NULL: the embedding is the head, or there is none */
+    bool headless;         /* a bare trunk of a model that does not tie its head: good for embeddings of texts, not for logits */
+    /* The trunk as MLX converters write it: convolutions are [channels, taps, 1], and where the family stores norm gains as w of
+     * 1 + w and the converter changes that (Qwen hybrids, not Gemma 3), they are 1 + w already. False where it makes no difference.
+     */
+    bool converted;
 
-    const char *mtp;      /* before "fc" and "layers.0.": "mtp.", "language_model.mtp.", ""; NULL: no drafter in these files */
-    const char *mtp_head; /* the module of the drafter's own output head: "mtp.lm_head"; NULL: the trunk's */
-    bool mtp_converted;   /* its norm gains are 1 + w already */
+    /* The MTP head. Qwen: before "fc" and "layers.0."; Nemotron-H: before "layers.0." and "layers.1.". NULL: not in these files. */
+    const char *mtp;
+    const char *mtp_head; /* the module of its own output head: "mtp.lm_head"; NULL: the trunk's */
+    bool mtp_converted;   /* Qwen: its norm gains are 1 + w already */
 } weft_model_dir;
 
 /* A folder, or a file in it. WEFT_EINVAL: no model folder; otherwise as the readers of its parts. On failure d holds nothing. */

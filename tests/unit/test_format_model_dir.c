@@ -108,14 +108,24 @@ static void test_norm_convention_of_the_drafter(void **state) {
         {true, zeros, false},
         {true, ones, true},
     };
-    for (size_t i = 0; i < 4; i++) {
-        write_model(&(made){
-            .trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = cases[i].converted, .mtp_norm = cases[i].norm});
+    static const struct {
+        const char *prefix, *file;
+    } places[] = {{"mtp.", NULL}, {"language_model.mtp.", NULL}, {"mtp.", "mtp.safetensors"}, {"", "mtp.safetensors"}};
+    for (size_t i = 0; i < 16; i++) { /* the sidecar without prefixes was a drafter's own folder */
+        scratch_empty();
+        write_model(&(made){.trunk = "model.",
+                            .head = "lm_head",
+                            .mtp = places[i / 4].prefix,
+                            .mtp_file = places[i / 4].file,
+                            .converted = cases[i % 4].converted,
+                            .mtp_norm = cases[i % 4].norm});
         weft_model_dir d = good(scratch);
-        assert_int_equal(d.converted, cases[i].converted);
-        assert_int_equal(d.mtp_converted, cases[i].mtp_converted);
+        assert_string_equal(d.mtp, places[i / 4].prefix);
+        assert_int_equal(d.converted, cases[i % 4].converted);
+        assert_int_equal(d.mtp_converted, cases[i % 4].mtp_converted);
         weft_model_dir_close(&d);
     }
+    scratch_empty();
     uint16_t nan[HIDDEN] = {[5] = 0x7fc0};
     write_model(&(made){.trunk = "model.", .head = "lm_head", .mtp = "mtp.", .converted = true, .mtp_norm = nan});
     weft_model_dir d;
@@ -173,6 +183,140 @@ static void test_heads(void **state) {
     assert_true(d.converted);
     weft_model_dir_close(&d);
     free(full);
+}
+
+/* A folder of a seed of the config fuzzer and tensors of these names; only names matter, but for a convolution's shape. */
+static void write_family(const char *seed, const char *const *names) {
+    char path[200];
+    weft_error e;
+    char *text;
+    size_t n, k = 0;
+    weft_tensor t[12];
+    snprintf(path, sizeof path, "tests/fuzz/corpus/config/%s.json", seed);
+    if (weft_file_read(path, 1 << 20, &text, &n, &e) != WEFT_OK) fail_msg("%s", e.text);
+    put("config.json", text, n);
+    weft_free(text);
+    for (; names[k]; k++)
+        if (strstr(names[k], "conv1d"))
+            t[k] = tensor(names[k], WEFT_BF16, 3, CHANNELS, *names[k] == 'l' ? 4 : 1, *names[k] == 'l' ? 1 : 4, zeros);
+        else
+            t[k] = tensor(names[k], WEFT_BF16, 1, HIDDEN, 0, 0, zeros);
+    put_tensors("model.safetensors", t, k, (const char *const[]){"format", "mlx", NULL});
+}
+
+static void test_families(void **state) {
+    (void)state;
+    static const struct {
+        const char *seed, *names[6], *trunk, *embedding, *norm, *head, *mtp;
+        bool converted, headless;
+    } ways[] = {
+        {"tiny-qwen2", {"model.embed_tokens.weight"}, "model.", "embed_tokens", "norm", NULL, NULL, false, false},
+        {"tiny-qwen3-dense", {"embed_tokens.weight"}, "", "embed_tokens", "norm", NULL, NULL, false, true},
+        {"tiny-llama3",
+         {"model.embed_tokens.weight", "lm_head.weight"},
+         "model.",
+         "embed_tokens",
+         "norm",
+         "lm_head",
+         NULL,
+         false,
+         false},
+        {"tiny-gemma3",
+         {"language_model.model.embed_tokens.weight", "lm_head.weight"},
+         "language_model.model.",
+         "embed_tokens",
+         "norm",
+         NULL,
+         NULL,
+         false,
+         false},
+        {"tiny-gemma4-ple",
+         {"model.language_model.embed_tokens.weight"},
+         "model.language_model.",
+         "embed_tokens",
+         "norm",
+         NULL,
+         NULL,
+         false,
+         false},
+        {"tiny-gemma4-assistant",
+         {"model.embed_tokens.weight", "pre_projection.weight"},
+         "model.",
+         "embed_tokens",
+         "norm",
+         NULL,
+         NULL,
+         false,
+         false},
+        {"tiny-nemotron_h-mtp",
+         {"backbone.embeddings.weight", "backbone.layers.0.mixer.conv1d.weight", "lm_head.weight", "mtp.layers.0.eh_proj.weight"},
+         "backbone.",
+         "embeddings",
+         "norm_f",
+         "lm_head",
+         "mtp.",
+         false,
+         false},
+        {"tiny-nemotron_h-mtp",
+         {"model.embeddings.weight", "model.layers.0.mixer.conv1d.weight", "lm_head.weight"},
+         "model.",
+         "embeddings",
+         "norm_f",
+         "lm_head",
+         NULL,
+         false,
+         false},
+        {"tiny-nemotron_h-moe",
+         {"backbone.embeddings.weight", "backbone.layers.0.mixer.conv1d.weight", "lm_head.weight", "mtp.layers.0.eh_proj.weight"},
+         "backbone.",
+         "embeddings",
+         "norm_f",
+         "lm_head",
+         NULL,
+         false,
+         false},
+        {"tiny-nemotron_h-moe",
+         {"language_model.backbone.embeddings.weight", "language_model.backbone.layers.0.mixer.conv1d.weight",
+          "language_model.lm_head.weight"},
+         "language_model.backbone.",
+         "embeddings",
+         "norm_f",
+         "language_model.lm_head",
+         NULL,
+         true,
+         false},
+        {"tiny-qwen3_next",
+         {"language_model.model.embed_tokens.weight", "language_model.model.layers.0.linear_attn.conv1d.weight",
+          "language_model.lm_head.weight"},
+         "language_model.model.",
+         "embed_tokens",
+         "norm",
+         "language_model.lm_head",
+         NULL,
+         true,
+         false},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        write_family(ways[i].seed, ways[i].names);
+        weft_model_dir d = good(scratch);
+        assert_string_equal(d.trunk, ways[i].trunk);
+        assert_string_equal(d.embedding, ways[i].embedding);
+        assert_string_equal(d.norm, ways[i].norm);
+        assert_string_equal(d.head ? d.head : "", ways[i].head ? ways[i].head : "");
+        assert_string_equal(d.mtp ? d.mtp : "", ways[i].mtp ? ways[i].mtp : "");
+        assert_int_equal(d.converted, ways[i].converted);
+        assert_int_equal(d.headless, ways[i].headless);
+        assert_false(d.mtp_converted);
+        weft_model_dir_close(&d);
+    }
+    weft_model_dir d;
+    weft_error e;
+    write_family("tiny-llama3", (const char *const[]){"model.embed_tokens.weight", NULL});
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'lm_head.weight' is missing");
+    write_family("tiny-nemotron_h-moe", (const char *const[]){"backbone.embed_tokens.weight", NULL});
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'backbone.embeddings.weight' is missing");
+    write_family("tiny-nemotron_h-moe", (const char *const[]){"backbone.embeddings.weight", "lm_head.weight", NULL});
+    assert_says(weft_model_dir_open(&d, scratch, &e), &e, WEFT_EFORMAT, "'backbone.layers.0.mixer.conv1d.weight' is missing");
 }
 
 static void test_paths(void **state) {
@@ -439,6 +583,7 @@ int main(void) {
         cmocka_unit_test_setup(test_prefixes, values),
         cmocka_unit_test_setup(test_norm_convention_of_the_drafter, values),
         cmocka_unit_test_setup(test_heads, values),
+        cmocka_unit_test_setup(test_families, values),
         cmocka_unit_test_setup(test_paths, values),
         cmocka_unit_test_setup(test_no_model, values),
         cmocka_unit_test_setup(test_cache_folder, values),
