@@ -353,13 +353,14 @@ def configs():
         ("layer_types", ([], ["linear_attention"], "linear_attention", ["full_attention", "sliding_attention"] * 4, [1] * 8)),
         ("rope_parameters", ({}, {"rope_theta": 0}, {"rope_theta": "x"}, 7)),
         ("text_config", ({}, 7, [])),
-        ("model_type", ("llama", "../../x", 7)),
+        ("model_type", ("gpt2", "../../x", 7)),
     ):
         for value in bad:
             say = [key] if key not in ("text_config", "rope_parameters") else ["config.json"]
             damaged(f"{key} {json.dumps(value)[:40]}", say, config(**{key: value}))
     for rope, word in (
-        ({"rope_type": "yarn", "rope_theta": 1e7}, "yarn"),
+        ({"rope_type": "longrope", "rope_theta": 1e7}, "longrope"),
+        ({"rope_type": "yarn", "rope_theta": 1e7}, "rope_parameters.factor"),
         ({"rope_theta": 1e7, "partial_rotary_factor": 3}, "partial_rotary_factor"),
         ({"rope_theta": 1e7, "partial_rotary_factor": 0.001}, "partial_rotary_factor"),
     ):

@@ -56,8 +56,11 @@ check 'config against tensors' 1 "tensor 'model.layers.0.mlp.gate_proj.weight' i
 cp $golden/qwen3_5-dense/config.json "$folder/config.json"
 head -c 100000 $golden/qwen3_5-dense/model.safetensors >"$folder/model.safetensors"
 check 'a file cut short' 1 'was the file downloaded to its end?' "$folder"
-sed 's/"model_type": "[^"]*"/"model_type": "llama"/' $golden/qwen3_5-dense/config.json >"$folder/config.json"
-check 'another family' 1 "model_type 'llama' is not supported yet; this version runs: qwen3_5, qwen3_5_moe" "$folder"
+sed 's/"model_type": "[^"]*"/"model_type": "gpt2"/' $golden/qwen3_5-dense/config.json >"$folder/config.json"
+check 'another family' 1 "model_type 'gpt2' is not supported; this version knows Llama, Mistral, Qwen2," "$folder"
+cp $golden/qwen3_5-dense/model.safetensors "$folder/model.safetensors"
+cp tests/fuzz/corpus/config/tiny-gemma4-assistant.json "$folder/config.json"
+check 'a drafter' 1 'this is a drafter for a Gemma 4 model: give it with --draft' "$folder"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
