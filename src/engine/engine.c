@@ -323,6 +323,11 @@ void weft_ids_free(int32_t *ids) {
  * ----------------------------------------------------------------------------------------------------------------------- */
 
 static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
+    if (!weft_model_has_head(g->model))
+        return weft_fail(
+            e, WEFT_ESUPPORT,
+            "this checkpoint has no output head: it turns texts into vectors, which this version does not serve, and cannot "
+            "generate");
     if (!d->n_prompt || !d->prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
     if (d->max_tokens < 1) return weft_fail(e, WEFT_EINVAL, "max_tokens is %d; at least 1 is needed", d->max_tokens);
     if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)
