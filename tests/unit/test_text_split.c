@@ -18,7 +18,7 @@ static const char qwen35[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]
                              "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 static weft_status add(weft_split *s, const char *pattern, weft_error *e) {
-    return weft_split_add(s, pattern, strlen(pattern), e);
+    return weft_split_add(s, pattern, strlen(pattern), (weft_split_how){0}, e);
 }
 
 static weft_split made_of(const char *first, const char *second) {
@@ -141,7 +141,7 @@ static void test_refused(void **state) {
     weft_error e;
     static char huge[20000];
     memset(huge, 'a', sizeof huge);
-    assert_int_equal(weft_split_add(&s, huge, sizeof huge, &e), WEFT_ESUPPORT);
+    assert_int_equal(weft_split_add(&s, huge, sizeof huge, (weft_split_how){0}, &e), WEFT_ESUPPORT);
     for (int k = 0; k < WEFT_SPLIT_MOST; k++) assert_int_equal(add(&s, "\\p{L}+(?>a|b)(?i)c\\x{41}", &e), WEFT_OK);
     assert_int_equal(add(&s, "a", &e), WEFT_ESUPPORT);
     weft_split_free(&s);
