@@ -54,6 +54,10 @@ int32_t weft_tokenizer_size(const weft_tokenizer *t) {
     return t->vocab.size;
 }
 
+int32_t weft_tokenizer_plain_size(const weft_tokenizer *t) {
+    return t->plain_size;
+}
+
 bool weft_tokenizer_valid(const weft_tokenizer *t, int32_t id) {
     return id >= 0 && id < t->vocab.size && t->vocab.token[id].kind != WEFT_TOKEN_NONE;
 }

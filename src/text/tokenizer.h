@@ -47,6 +47,8 @@ const int32_t *weft_tokenizer_prefix(const weft_tokenizer *t, size_t *n);
 int32_t weft_tokenizer_find(const weft_tokenizer *t, const char *text);
 
 int32_t weft_tokenizer_size(const weft_tokenizer *t); /* the highest id + 1; a model's vocabulary may be padded beyond */
+/* The same without added tokens. A model may lack ids beyond it: those of pictures in files that its family shares. */
+int32_t weft_tokenizer_plain_size(const weft_tokenizer *t);
 /* Whether a token with this id exists: false for gaps, for the padded tail, and for anything else that is no id. */
 bool weft_tokenizer_valid(const weft_tokenizer *t, int32_t id);
 bool weft_tokenizer_special(const weft_tokenizer *t, int32_t id);

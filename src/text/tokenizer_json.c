@@ -200,6 +200,7 @@ static weft_status read_vocab(struct reader *r, struct json_object *vocab) {
         bool mergeable = to_name(r, key, n, name, &n_name);
         if (!mergeable) memcpy(name, key, n_name = n);
         *token = (weft_token){name, name, (uint32_t)n_name, (uint32_t)n_name, WEFT_TOKEN_PLAIN};
+        if (id >= r->t->plain_size) r->t->plain_size = id + 1;
         if (mergeable && n_name > 0) weft_vocab_enter(v, id);
     }
     return WEFT_OK;

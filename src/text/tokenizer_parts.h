@@ -30,6 +30,7 @@ typedef struct weft_decoding {
 struct weft_tokenizer {
     weft_arena text;            /* the bytes of all tokens */
     weft_vocab vocab;           /* all tokens; findable are those that merges can make */
+    int32_t plain_size;         /* highest id of model.vocab, + 1 */
     weft_added raw;             /* added tokens looked for in the text as it is, */
     weft_added normal;          /* and those looked for after normalisation; none of these is special */
     weft_normalizer normalizer; /* what happens to text before */
