@@ -62,7 +62,8 @@ weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, s
                                   weft_error *e);
 
 /* Decoding while tokens arrive. A character may be spread over several tokens; only whole ones are handed out, so that some tokens
- * add nothing. All pieces and the end together are what weft_tokenizer_decode gives for all ids. */
+ * add nothing. All pieces and the end together are what weft_tokenizer_decode gives for all ids. Tokenizers of Llama 2's kind leave
+ * out the space that begins a text; its beginning is the first token added, even if that goes on with a prompt. */
 typedef struct weft_decoder {
     bool with_special;
     bool begun;       /* a token has been added */

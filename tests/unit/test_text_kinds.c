@@ -140,6 +140,7 @@ static void test_byte_tokens(void **state) {
     assert_int_equal(weft_tokenizer_find(t, "<0x0A>"), BYTE(0x0A));
     assert_int_equal(weft_tokenizer_find(t, ""), -1);
     assert_int_equal(weft_tokenizer_find(t, "no such token"), -1);
+    assert_int_equal(weft_tokenizer_plain_size(t), weft_tokenizer_size(t) - 2); /* two added tokens are in no vocabulary */
     assert_int_equal(*weft_tokenizer_prefix(t, &n), 2);
     assert_int_equal(n, 1);
     weft_tokenizer_close(t);
