@@ -235,7 +235,7 @@ def main():
     for name, t in [*kinds_of_characters(small_gemma()), *kinds_of_bytes(small_llama3())]:
         contents = [a["content"] for a in t["added_tokens"]]
         reference = Tokenizer.from_str(json.dumps(t))
-        texts = ["", " ", "  a", "a", MARK, "\n", " the  word "] + [random_text(rnd, contents) for _ in range(60)]
+        texts = ["", " ", "  a", "a", MARK, "\n", " the  word ", "x\u200cword", "word\u200d", "\u24b6word", "\u203fword \u0301word"] + [random_text(rnd, contents) for _ in range(60)]
         cases = [case(reference, text) for text in texts]
         key = json.dumps([t["model"]["vocab"], t["model"]["merges"]])
         like = {"like": bases[key]} if key in bases else {}

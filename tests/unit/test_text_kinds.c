@@ -172,10 +172,29 @@ static void test_space_at_the_beginning(void **state) {
             assert_int_equal(weft_decoder_end(&d, &s, &e), WEFT_OK);
         }
         assert_string_equal(s.p, "the dog the dog ");
+        s.n = 0;
+        assert_int_equal(weft_decoder_add(&d, t, BYTE('A'), &s, &e), WEFT_OK); /* <0x41> has no mark */
+        assert_string_equal(s.p, "A");
         weft_str_free(&s);
         weft_vec_free(&ids);
         weft_tokenizer_close(t);
     }
+}
+
+/* A text of which nothing is left gets nothing put before it. */
+static void test_nothing_is_left(void **state) {
+    (void)state;
+    static const char json[] =
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+        "\"x\"},\"content\":\"\"},{\"type\":\"Prepend\",\"prepend\":\"a\"}]},\"decoder\":{\"type\":\"Fuse\"},"
+        "\"model\":{\"unk_token\":\"<unk>\",\"vocab\":{\"<unk>\":0,\"a\":1},\"merges\":[]}}";
+    weft_tokenizer *t;
+    weft_error e;
+    if (weft_tokenizer_parse(&t, json, strlen(json), &e) != WEFT_OK) fail_msg("%s", e.text);
+    ASSERT_ENCODED(t, "xx", 2, );
+    ASSERT_ENCODED(t, "xax", 3, 1, 1);
+    ASSERT_ENCODED(t, "", 0, );
+    weft_tokenizer_close(t);
 }
 
 /* "<end_of_turn>" in a message ended the turn. A token that takes up white space takes it from a message, too. */
@@ -328,6 +347,7 @@ int main(void) {
         cmocka_unit_test(test_every_kind),
         cmocka_unit_test(test_byte_tokens),
         cmocka_unit_test(test_space_at_the_beginning),
+        cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_special_tokens_in_user_text),
         cmocka_unit_test(test_a_megabyte_in_one_piece),
         cmocka_unit_test(test_without_memory),
