@@ -145,9 +145,9 @@ static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
 static weft_status mark_allowed(weft_engine *g, weft_error *e) {
     int n = weft_model_vocab(g->model), some = 0;
     for (int id = 0; id < n; id++) some += g->allowed[id] = !g->tokenizer || weft_tokenizer_valid(g->tokenizer, id);
-    if (g->tokenizer && weft_tokenizer_size(g->tokenizer) > n)
+    if (g->tokenizer && weft_tokenizer_plain_size(g->tokenizer) > n)
         return weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has %d ids, the model %d: they do not belong together",
-                         g->folders.model.path, weft_tokenizer_size(g->tokenizer), n);
+                         g->folders.model.path, weft_tokenizer_plain_size(g->tokenizer), n);
     return some ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has no token", g->folders.model.path);
 }
 
