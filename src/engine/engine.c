@@ -60,8 +60,8 @@ static int window_pages(const weft_config *c, const weft_model *model) {
 }
 
 /* Completes the plan by what only the model knows. */
-static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_model_dir *dir, weft_memory *memory,
-                            weft_dev_memory *m, weft_error *e) {
+static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_model_dir *dir, weft_memory *memory, weft_dev_memory *m,
+                            weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
     weft_status s = weft_dev_open(

@@ -60,7 +60,7 @@ struct weft_engine {
     bool *allowed; /* [vocab]: ids that exist */
 
     weft_index_pool pages[WEFT_PAGE_KINDS], slots;
-    int window; /* weft_model_window() */
+    int window;              /* weft_model_window() */
     weft_request **requests; /* [max_requests]: the open ones, oldest first */
     int n_requests;
 

@@ -65,10 +65,10 @@ typedef struct weft_dev_config {
 } weft_dev_config;
 
 typedef struct weft_plan {
-    int max_rows;  /* rows in a step */
-    int max_spans; /* spans in a step */
-    int max_draft; /* speculative rows in a span: the journal's length */
-    int n_slots;   /* recurrent slots */
+    int max_rows;                 /* rows in a step */
+    int max_spans;                /* spans in a step */
+    int max_draft;                /* speculative rows in a span: the journal's length */
+    int n_slots;                  /* recurrent slots */
     int n_pages[WEFT_PAGE_KINDS]; /* KV pages */
 } weft_plan;
 

@@ -608,8 +608,8 @@ static void rig_open(rig *g, weft_gdn_shape s, const char *isa, int threads, flo
     int cols[] = {g->channels, s.n_v_heads, s.n_v_heads, g->columns};
     for (int i = 0; i < 4; i++) assert_non_null(*bufs[i] = weft_buf_make(g->d, NULL, 0, cols[i]));
     assert_int_equal(
-        weft_dev_plan(g->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 2, .max_draft = DRAFTS, .n_pages = {1}, .n_slots = SLOTS},
-                      &e),
+        weft_dev_plan(
+            g->d, &(weft_plan){.max_rows = MAX_ROWS, .max_spans = 2, .max_draft = DRAFTS, .n_pages = {1}, .n_slots = SLOTS}, &e),
         WEFT_OK);
     g->slot_bytes = weft_slot_bytes(g->d);
     for (int i = 0; i < SLOTS; i++) weft_slot_poison(g->d, i);
