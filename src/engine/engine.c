@@ -59,7 +59,6 @@ static int window_pages(const weft_config *c, const weft_model *model) {
     return !window ? 0 : most < all ? most : all;
 }
 
-/* Completes the plan by what only the model knows. */
 /* The model's folder, and the drafter's where there is one. */
 static void close_folders(weft_folders *f) {
     weft_model_dir_close(&f->model);
@@ -77,6 +76,7 @@ static weft_status load_model(weft_model **model, weft_dev *dev, const weft_fold
     return weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e);
 }
 
+/* Completes the plan by what only the model knows. */
 static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folders *folders, weft_memory *memory,
                             weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;

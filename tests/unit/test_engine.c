@@ -109,12 +109,16 @@ static void take_memory(weft_request *r, answer *a) {
     a->slot_n = weft_slot_bytes(g->dev);
     a->slot = malloc(a->slot_n);
     assert_int_equal(weft_slot_io(g->dev, r->slot, a->slot, true, &e), WEFT_OK);
-    a->pages = malloc((size_t)r->n_pages * weft_page_bytes(g->dev, WEFT_PAGES_ALL, WEFT_PAGE_ROWS));
-    for (int i = 0, left = r->done; left > 0; i++, left -= WEFT_PAGE_ROWS) {
-        int rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS;
-        assert_int_equal(weft_page_io(g->dev, WEFT_PAGES_ALL, r->pages[WEFT_PAGES_ALL][i], rows, a->pages + a->pages_n, true, &e), WEFT_OK);
-        a->pages_n += weft_page_bytes(g->dev, WEFT_PAGES_ALL, rows);
-    }
+    size_t each = 0;
+    for (int k = 0; k < WEFT_PAGE_KINDS; k++) each += weft_page_bytes(g->dev, (weft_page_kind)k, WEFT_PAGE_ROWS);
+    a->pages = malloc((size_t)r->n_pages * each);
+    for (int k = 0; k < WEFT_PAGE_KINDS; k++)
+        for (int i = 0, left = r->done; left > 0; i++, left -= WEFT_PAGE_ROWS) {
+            int rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS, page = r->pages[k][i];
+            if (page < 0) continue; /* a window's, released */
+            assert_int_equal(weft_page_io(g->dev, (weft_page_kind)k, page, rows, a->pages + a->pages_n, true, &e), WEFT_OK);
+            a->pages_n += weft_page_bytes(g->dev, (weft_page_kind)k, rows);
+        }
 }
 
 static void note_end(weft_engine *g, const weft_event *ev, size_t n) {
@@ -366,7 +370,7 @@ static void company_changes_nothing(void **state) {
             drop(alone[i]);
             drop(together[i]);
         }
-        assert_int_equal(g->pages[WEFT_PAGES_ALL].n_free, g->pages[WEFT_PAGES_ALL].n); /* everything came back */
+        for (int k = 0; k < WEFT_PAGE_KINDS; k++) assert_int_equal(g->pages[k].n_free, g->pages[k].n); /* everything came back */
         assert_int_equal(g->slots.n_free, g->slots.n);
         weft_engine_close(g);
     }
@@ -633,7 +637,7 @@ static void cancelled_requests_leave_no_trace(void **state) {
         same_ids(base, a);
         same_memory(base, a);
         drop(a);
-        assert_int_equal(g->pages[WEFT_PAGES_ALL].n_free, g->pages[WEFT_PAGES_ALL].n);
+        for (int k = 0; k < WEFT_PAGE_KINDS; k++) assert_int_equal(g->pages[k].n_free, g->pages[k].n);
         assert_int_equal(g->slots.n_free, g->slots.n);
     }
     drop(base);
