@@ -11,10 +11,13 @@ static void gates(float *a, float *dt, const float *raw, size_t ld, float decay,
     }
 }
 
+/* As many as registers hold sums of; one where fma is emulated, which makes long code. */
 #if W == 16 || defined(__aarch64__)
 #define TOGETHER 4
-#else
+#elif W == 8
 #define TOGETHER 2
+#else
+#define TOGETHER 1
 #endif
 
 /* Tokens that are swept together, for GROUP vectors of columns: an element of S is read once for all of them, and written after the
@@ -86,12 +89,14 @@ static void tokens(float *state, float *copy, const float *src, const weft_mamba
         n = n < TOGETHER ? n : TOGETHER;
         float *first = crossing ? state : NULL, *last = certain > 0 && !crossing ? state : r + n < t->rows ? copy : NULL;
         switch (n) {
-        case 1: sweep(first, last, src, t, r, &ahead, 1); break;
-        case 2: sweep(first, last, src, t, r, &ahead, 2); break;
 #if TOGETHER > 2
+        case 4: sweep(first, last, src, t, r, &ahead, 4); break;
         case 3: sweep(first, last, src, t, r, &ahead, 3); break;
-        default: sweep(first, last, src, t, r, &ahead, 4);
 #endif
+#if TOGETHER > 1
+        case 2: sweep(first, last, src, t, r, &ahead, 2); break;
+#endif
+        default: sweep(first, last, src, t, r, &ahead, 1);
         }
         src = last;
     }
