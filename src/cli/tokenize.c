@@ -49,6 +49,13 @@ static weft_status encode(const weft_tokenizer *t, const options *o, weft_ids *i
         if (!ok) s = weft_fail_oom(e, "the text");
     }
     if (s == WEFT_OK) s = weft_tokenizer_encode(t, parts.v, parts.n, ids, e);
+    if (s == WEFT_OK && !o->chat && !o->plain) {
+        size_t n;
+        const int32_t *suffix = weft_tokenizer_suffix(t, &n);
+        bool ok = true;
+        for (size_t k = 0; ok && k < n; k++) ok = weft_vec_push(ids, suffix[k]);
+        if (!ok) s = weft_fail_oom(e, "the text");
+    }
     weft_vec_free(&parts);
     weft_str_free(&text);
     return s;

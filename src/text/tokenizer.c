@@ -26,6 +26,7 @@ void weft_tokenizer_close(weft_tokenizer *t) {
     weft_split_free(&t->split);
     weft_bpe_free(&t->bpe);
     weft_vec_free(&t->prefix);
+    weft_vec_free(&t->suffix);
     weft_arena_free(&t->text);
     weft_free(t);
 }
@@ -33,6 +34,10 @@ void weft_tokenizer_close(weft_tokenizer *t) {
 const int32_t *weft_tokenizer_prefix(const weft_tokenizer *t, size_t *n) {
     *n = t->prefix.n;
     return t->prefix.v;
+}
+const int32_t *weft_tokenizer_suffix(const weft_tokenizer *t, size_t *n) {
+    *n = t->suffix.n;
+    return t->suffix.v;
 }
 
 int32_t weft_tokenizer_find(const weft_tokenizer *t, const char *text) {

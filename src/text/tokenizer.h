@@ -41,6 +41,8 @@ weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part 
 /* The ids that the file wants before a plain text (begin of sequence), *n of them, often 0. Chat templates write theirs themselves.
  */
 const int32_t *weft_tokenizer_prefix(const weft_tokenizer *t, size_t *n);
+/* The same behind a whole text: an embedding model's end of text. A prompt that is to be continued does without. */
+const int32_t *weft_tokenizer_suffix(const weft_tokenizer *t, size_t *n);
 
 /* The token whose bytes are text ("<|im_end|>", " the"), -1 if there is none. Where a text is what several tokens are, that which
  * text is encoded as. */

@@ -586,26 +586,28 @@ static weft_status read_decoding(struct reader *r, weft_json_at root) {
 
 /* ---- before and behind the text ------------------------------------------------------------------------------------------ */
 
-/* A template for one text: {"SpecialToken": {"id": "<s>"}} any number of times, then {"Sequence": ..}, which stands for the text.
- */
+/* A template for one text: {"SpecialToken": {"id": "<s>"}} any number of times, {"Sequence": ..}, which stands for the text, and
+ * special tokens again. */
 static weft_status read_template(struct reader *r, weft_json_at at) {
     struct json_object *single;
     WEFT_TRY(need_list(at, "single", &single, r->e));
-    size_t n = json_object_array_length(single);
-    for (size_t k = 0; k < n; k++) {
+    bool text = false;
+    for (size_t k = 0; k < json_object_array_length(single); k++) {
         weft_json_at step = {NULL, "post_processor.single."}, token = {NULL, "post_processor.single.SpecialToken."};
         const char *name;
         WEFT_TRY(item(single, k, &step, r->e));
         WEFT_TRY(weft_json_object(step, "SpecialToken", &token.object, r->e));
-        bool last = k + 1 == n;
-        if (last && !token.object) return WEFT_OK;
-        if (last || !token.object) break;
+        if (!token.object) {
+            if (text) return weft_fail(r->e, WEFT_ESUPPORT, "'post_processor.single' holds the text twice");
+            text = true;
+            continue;
+        }
         WEFT_TRY(need_text(token, "id", &name, r->e));
         int32_t id = weft_tokenizer_find(r->t, name);
         if (id < 0) return weft_fail(r->e, WEFT_EFORMAT, "'post_processor' names '%s', which is not a token", name);
-        if (!weft_vec_push(&r->t->prefix, id)) return oom(r->e);
+        if (!(text ? weft_vec_push(&r->t->suffix, id) : weft_vec_push(&r->t->prefix, id))) return oom(r->e);
     }
-    return weft_fail(r->e, WEFT_ESUPPORT, "'post_processor.single' puts tokens after the text, which this version does not do");
+    return text ? WEFT_OK : weft_fail(r->e, WEFT_EFORMAT, "'post_processor.single' has no place for the text");
 }
 
 static weft_status read_post_processor(struct reader *r, weft_json_at at, const char *type) {

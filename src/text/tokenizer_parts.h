@@ -43,7 +43,7 @@ struct weft_tokenizer {
     int32_t unknown;            /* for characters that these lack; -1: none */
     bool fuse_unknown;          /* one for a whole run of them */
     weft_decoding decoding;
-    weft_ids prefix; /* before a plain text */
+    weft_ids prefix, suffix; /* before and behind a plain text */
 };
 
 #endif

@@ -297,6 +297,17 @@ static void test_accepted_files(void **state) {
     ASSERT_ENCODED(t, "a", 1, 'a');
     weft_tokenizer_close(t);
 
+    /* Qwen3-Embedding's end of text, behind what is whole */
+    t = tiny_open(
+        &(tiny){.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},"
+                        "{\"SpecialToken\":{\"id\":\"<|im_start|>\",\"type_id\":0}}]},"});
+    assert_null(weft_tokenizer_prefix(t, &n));
+    const int32_t *suffix = weft_tokenizer_suffix(t, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(suffix[0], 1001);
+    ASSERT_ENCODED(t, "a", 1, 'a');
+    weft_tokenizer_close(t);
+
     /* an added token that is in the vocabulary, too, and one outside of the byte alphabet */
     t = tiny_open(&(tiny){.merges = {"Ġ", "a"}, .added = ADDED(256, "Ġa", "false") "," ADDED(300, "\u2581\u4f60", "true")});
     ASSERT_ENCODED(t, "Ġa", 3, 256);
@@ -366,10 +377,8 @@ static void test_refused_files(void **state) {
         {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},{}]},"},
          WEFT_EFORMAT,
          "<s>"},
-        {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{},{\"SpecialToken\":{\"id\":\"a\"}}]},"},
-         WEFT_ESUPPORT,
-         "after the text"},
-        {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]},"}, WEFT_ESUPPORT, "after the text"},
+        {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{},{}]},"}, WEFT_ESUPPORT, "the text twice"},
+        {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]},"}, WEFT_EFORMAT, "no place for the text"},
         {{.root = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[1]},"}, WEFT_EFORMAT, "not an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
