@@ -337,6 +337,13 @@ static void test_mlx_dense(void **state) {
     weft_model_dir_close(&d);
     check_runs(&dense);
     drop_folder("m");
+    weft_shape narrow = dense;
+    narrow.hidden = 192; /* Q6_K cannot hold it: 8 bits in both layouts, so that they stay comparable */
+    make((weft_synth){.shape = &narrow, .bits = 4});
+    open_dir(&d);
+    check_weight(&d, "language_model.model.embed_tokens", 0, 512, 192, 8, 2.0 / sqrt(192));
+    weft_model_dir_close(&d);
+    drop_folder("m");
     make((weft_synth){.shape = &dense, .bits = 4, .head_bits = 16});
     open_dir(&d);
     check_weight(&d, "language_model.model.embed_tokens", 0, 512, 256, 0, 2.0 / 16);
@@ -476,6 +483,8 @@ typedef struct gguf {
         char key[100];
         uint32_t kind, value; /* of U32, and the bits of F32 */
         char text[100];
+        uint64_t n; /* of I32s */
+        int32_t list[16];
     } keys[64];
     stored tensors[256];
     uint64_t n_keys, n_tensors;
@@ -499,7 +508,11 @@ static void parse(gguf *g, const void *file, size_t size) {
             text(&c, g->keys[i].text);
         } else if (g->keys[i].kind == 9) {
             assert_int_equal(u32(&c), 5); /* of int32 */
-            take(&c, (size_t)u64(&c) * 4);
+            g->keys[i].n = u64(&c);
+            assert_true(g->keys[i].n <= 16);
+            memcpy(g->keys[i].list, take(&c, (size_t)g->keys[i].n * 4), (size_t)g->keys[i].n * 4);
+        } else if (g->keys[i].kind == 7) {
+            g->keys[i].value = *take(&c, 1);
         } else {
             assert_true(g->keys[i].kind == 4 || g->keys[i].kind == 6);
             g->keys[i].value = u32(&c);
@@ -537,6 +550,20 @@ static const char *key_text(const gguf *g, const char *key) {
         if (strcmp(g->keys[i].key, key) == 0) return g->keys[i].text;
     fail_msg("no key '%s'", key);
     return NULL;
+}
+static void check_list(const gguf *g, const char *key, const int32_t *v, uint64_t n) {
+    for (uint64_t i = 0; i < g->n_keys; i++)
+        if (strcmp(g->keys[i].key, key) == 0) {
+            assert_int_equal(g->keys[i].n, n);
+            assert_memory_equal(g->keys[i].list, v, n * sizeof *v);
+            return;
+        }
+    fail_msg("no key '%s'", key);
+}
+static bool has(const gguf *g, const char *name) {
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        if (strcmp(g->tensors[i].name, name) == 0) return true;
+    return false;
 }
 static const stored *stored_at(const gguf *g, const char *name) {
     for (uint64_t i = 0; i < g->n_tensors; i++)
@@ -616,6 +643,86 @@ static void test_gguf_mixture(void **state) {
     }
 }
 
+static void test_gguf_gemma4(void **state) {
+    (void)state;
+    static gguf g;
+    size_t n;
+    make((weft_synth){.shape = &others[5], .bits = 4, .gguf = true});
+    void *file = read_all("m/model.gguf", &n);
+    parse(&g, file, n);
+    assert_string_equal(key_text(&g, "general.architecture"), "gemma4");
+    assert_int_equal(key_value(&g, "gemma4.attention.shared_kv_layers"), 4);
+    assert_int_equal(key_value(&g, "gemma4.embedding_length_per_layer_input"), 64);
+    assert_int_equal(key_value(&g, "gemma4.attention.key_length"), 128);
+    assert_int_equal(key_value(&g, "gemma4.attention.key_length_swa"), 64);
+    check_list(&g, "gemma4.attention.sliding_window_pattern", (int32_t[]){1, 1, 0, 1, 1, 0, 1, 1, 0}, 9);
+    check_list(&g, "gemma4.attention.head_count_kv", (int32_t[]){2, 2, 2, 2, 2, 2, 2, 2, 2}, 9);
+    check_list(&g, "gemma4.feed_forward_length", (int32_t[]){512, 512, 512, 512, 512, 1024, 1024, 1024, 1024}, 9);
+    check_stored(&g, "per_layer_token_embd.weight", 2, 9 * 64, 512, 0);
+    check_stored(&g, "per_layer_model_proj.weight", 2, 256, 9 * 64, 0);
+    check_stored(&g, "blk.0.attn_q.weight", 2, 256, 256, 0);
+    check_stored(&g, "blk.2.attn_q.weight", 2, 256, 512, 0);
+    check_stored(&g, "blk.4.ffn_up.weight", 2, 256, 512, 0);
+    check_stored(&g, "blk.5.ffn_up.weight", 2, 256, 1024, 0);
+    check_stored(&g, "blk.8.layer_output_scale.weight", 0, 1, 0, 0);
+    assert_true(has(&g, "blk.4.attn_k.weight") && !has(&g, "blk.5.attn_k.weight") && !has(&g, "blk.5.attn_k_norm.weight"));
+    /* A quarter of a full layer's angles turn. */
+    float v[64];
+    check_stored(&g, "rope_freqs.weight", 0, 64, 0, 0);
+    memcpy(v, g.data + stored_at(&g, "rope_freqs.weight")->offset, sizeof v);
+    for (int i = 0; i < 64; i++) assert_true(v[i] == (i < 16 ? 1.0f : 1e30f));
+    weft_free(file);
+    drop_folder("m");
+    make((weft_synth){.shape = &others[5], .bits = 4, .layers = 2, .gguf = true});
+    file = read_all("m/model.gguf", &n);
+    parse(&g, file, n);
+    assert_false(has(&g, "rope_freqs.weight")); /* no layer reads it: llama.cpp refuses what it does not know */
+    weft_free(file);
+    drop_folder("m");
+}
+
+static void test_gguf_nemotron(void **state) {
+    (void)state;
+    static gguf g;
+    size_t n;
+    make((weft_synth){.shape = &others[7], .bits = 8, .gguf = true});
+    void *file = read_all("m/model.gguf", &n);
+    parse(&g, file, n);
+    assert_string_equal(key_text(&g, "general.architecture"), "nemotron_h_moe");
+    assert_int_equal(key_value(&g, "nemotron_h_moe.ssm.time_step_rank"), 8);
+    assert_int_equal(key_value(&g, "nemotron_h_moe.ssm.inner_size"), 256);
+    assert_int_equal(key_value(&g, "nemotron_h_moe.expert_weights_norm"), 1);
+    check_list(&g, "nemotron_h_moe.attention.head_count_kv", (int32_t[]){0, 0, 0, 2, 0, 0, 0}, 7);
+    check_list(&g, "nemotron_h_moe.feed_forward_length", (int32_t[]){0, 64, 0, 0, 64, 0, 64}, 7);
+    check_stored(&g, "blk.0.ssm_in.weight", 8, 256, 2 * 256 + 2 * 2 * 32 + 8, 0);
+    check_stored(&g, "blk.0.ssm_a", 0, 1, 8, 0);
+    check_stored(&g, "blk.0.ssm_d", 0, 1, 8, 0);
+    check_stored(&g, "blk.0.ssm_norm.weight", 0, 128, 2, 0);
+    check_stored(&g, "blk.0.ssm_conv1d.bias", 0, 256 + 2 * 2 * 32, 0, 0);
+    check_stored(&g, "blk.1.exp_probs_b.bias", 0, 8, 0, 0);
+    check_stored(&g, "blk.1.ffn_up_exps.weight", 8, 256, 64, 8);
+    check_stored(&g, "blk.3.attn_k.weight", 8, 256, 128, 0);
+    weft_free(file);
+    drop_folder("m");
+}
+
+/* Every family makes a file without a name twice. */
+static void test_gguf_others(void **state) {
+    (void)state;
+    static gguf g;
+    for (int i = 0; i < OTHERS; i++) {
+        size_t n;
+        make((weft_synth){.shape = &others[i], .bits = 4, .gguf = true});
+        void *file = read_all("m/model.gguf", &n);
+        parse(&g, file, n);
+        check_stored(&g, "token_embd.weight", others[i].tied ? 14 : 2, 256, 512, 0);
+        assert_int_equal(has(&g, "output.weight"), !others[i].tied);
+        assert_int_equal(has(&g, "blk.0.attn_q.bias"), others[i].family == WEFT_SHAPE_QWEN2);
+        weft_free(file);
+        drop_folder("m");
+    }
+}
+
 /* ---- failures ------------------------------------------------------------------------------------------------------------ */
 
 static void refuse(weft_synth y, weft_status expected, const char *words) {
@@ -689,13 +796,13 @@ static void test_full_disk(void **state) {
 
 static void test_every_allocation_may_fail(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    const weft_shape *shapes[] = {&dense, &mixture, &others[5], &others[7]};
+    for (int i = 0; i < 4; i++) {
         uint64_t n = 1;
         for (;; n += 1 + n / 40) {
             weft_error e;
             uint64_t bytes;
-            weft_synth y = {
-                .shape = i ? &mixture : &dense, .layers = 1, .bits = 4, .gguf = i, .out = at("m"), .shard_bytes = 100000};
+            weft_synth y = {.shape = shapes[i], .layers = 1, .bits = 4, .gguf = i % 2, .out = at("m"), .shard_bytes = 100000};
             weft_alloc_fail_at(n);
             weft_status st = weft_synth_write(&y, &bytes, &e);
             weft_alloc_fail_at(0);
@@ -715,23 +822,16 @@ static int drop_all(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_sizes, clean),
-        cmocka_unit_test_setup(test_cuts, clean),
-        cmocka_unit_test_setup(test_pieces, clean),
-        cmocka_unit_test_setup(test_blocks, clean),
-        cmocka_unit_test_setup(test_mlx_dense, clean),
-        cmocka_unit_test_setup(test_mlx_mixture, clean),
-        cmocka_unit_test_setup(test_plain, clean),
-        cmocka_unit_test_setup(test_families, clean),
-        cmocka_unit_test_setup(test_shards, clean),
-        cmocka_unit_test_setup(test_seeds, clean),
-        cmocka_unit_test_setup(test_gguf_dense, clean),
-        cmocka_unit_test_setup(test_gguf_mixture, clean),
-        cmocka_unit_test_setup(test_refusals, clean),
-        cmocka_unit_test_setup(test_empty_folder, clean),
-        cmocka_unit_test_setup(test_interrupted, clean),
-        cmocka_unit_test_setup(test_full_disk, clean),
-        cmocka_unit_test_setup(test_every_allocation_may_fail, clean),
+        cmocka_unit_test_setup(test_sizes, clean),        cmocka_unit_test_setup(test_cuts, clean),
+        cmocka_unit_test_setup(test_pieces, clean),       cmocka_unit_test_setup(test_blocks, clean),
+        cmocka_unit_test_setup(test_mlx_dense, clean),    cmocka_unit_test_setup(test_mlx_mixture, clean),
+        cmocka_unit_test_setup(test_plain, clean),        cmocka_unit_test_setup(test_families, clean),
+        cmocka_unit_test_setup(test_shards, clean),       cmocka_unit_test_setup(test_seeds, clean),
+        cmocka_unit_test_setup(test_gguf_dense, clean),   cmocka_unit_test_setup(test_gguf_mixture, clean),
+        cmocka_unit_test_setup(test_gguf_gemma4, clean),  cmocka_unit_test_setup(test_gguf_nemotron, clean),
+        cmocka_unit_test_setup(test_gguf_others, clean),  cmocka_unit_test_setup(test_refusals, clean),
+        cmocka_unit_test_setup(test_empty_folder, clean), cmocka_unit_test_setup(test_interrupted, clean),
+        cmocka_unit_test_setup(test_full_disk, clean),    cmocka_unit_test_setup(test_every_allocation_may_fail, clean),
     };
     return cmocka_run_group_tests(tests, scratch_make, drop_all);
 }
