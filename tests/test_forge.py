@@ -65,6 +65,20 @@ def real_shape(suite):
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def another_family(suite):
+    """Of the other families the smallest real shape."""
+    folder, out = suite.path("other"), suite.path("logits.safetensors")
+    r = suite.run("forge", "synth", "--like", "qwen2.5-0.5b", "--layers", 1, "--out", folder, memory=64 * MIB)
+    if suite.check(r.code == 0, "another family's real shape, in little memory", r):
+        r = suite.run("logits", folder, "--cache", "none", "--ids", write_ids(suite.path("ids"), [1, 150000]), "--out", out)
+        if suite.check(r.code == 0, "it runs", r):
+            values = st.read(out)["logits"].values()
+            sd = (sum(v * v for v in values) / len(values)) ** 0.5
+            suite.check(1.7 < sd < 2.3, "logits of deviation 2", sd)
+            os.remove(out)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def gguf(suite):
     folder = suite.path("gguf")
     r = suite.run("forge", "synth", "--like", "qwen3.5-0.8b", "--layers", 1, "--gguf", "--out", folder)
@@ -110,7 +124,7 @@ def main():
     if free < NEEDED:
         suite.skip("real shapes", f"{free // MIB} MiB free in {suite.temp}, {NEEDED // MIB} are needed")
     else:
-        for check in [real_shape, gguf, ended_early, full_disk]:
+        for check in [real_shape, another_family, gguf, ended_early, full_disk]:
             check(suite)
     return suite.finish()
 

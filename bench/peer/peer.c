@@ -2,10 +2,12 @@
  *
  *   peer --lib DIR --model FILE [--threads N] [--flash on|off|both] [--prefill TOKENS@DEPTH,...] [--decode DEPTH,...]
  *        [--decode-tokens N] [--rows DEPTH,...] [--row-counts M,...] [--row-rounds N]
+ *   peer --lib DIR --model FILE [--threads N] --ids ID,... --logits FILE
  *
  * prefill  TOKENS tokens in one call behind DEPTH cached ones, logits for the last
  * decode   tokens one by one behind DEPTH cached ones, logits for each, nothing sampled
  * rows     one call of M tokens with logits for each, what a verify pass of speculative decoding costs
+ * logits   nothing is measured: the logits behind each of the ids go to the file, as float32, row by row
  *
  * The libraries are opened at run time, so this program builds without them. What it declares of them are facts of the interface of
  * llama.cpp 0.4.0 and only as much as is called; the defaults that the library fills in are compared with the known ones, so that a
@@ -98,7 +100,8 @@ typedef void log_callback(int level, const char *text, void *data);
     F(state_get, size_t, llama_state_seq_get_data, (void *, uint8_t *, size_t, int32_t))                                           \
     F(state_set, size_t, llama_state_seq_set_data, (void *, const uint8_t *, size_t, int32_t))                                     \
     F(decode, int32_t, llama_decode, (void *, batch))                                                                              \
-    F(wait, void, llama_synchronize, (void *))
+    F(wait, void, llama_synchronize, (void *))                                                                                     \
+    F(logits, float *, llama_get_logits_ith, (void *, int32_t))
 
 #define DECLARE(name, result, symbol, arguments) result(*name) arguments;
 typedef struct library {
@@ -391,6 +394,8 @@ typedef struct options {
     int decode_depth[MAX_CELLS], decodes;
     int rows_depth[MAX_CELLS], rows_depths;
     int row_count[MAX_CELLS], row_counts;
+    const char *logits;
+    int id[MAX_CELLS], ids;
 } options;
 
 static int context_size(const options *o) {
@@ -405,7 +410,7 @@ static int context_size(const options *o) {
     return (most + 255) / 256 * 256;
 }
 
-static void measure(const options *o, void *model, bool flash) {
+static session open_session(const options *o, void *model, bool flash) {
     context_params p = peer.context_defaults();
     p.context = (uint32_t)context_size(o);
     p.batch = BATCH;
@@ -417,6 +422,29 @@ static void measure(const options *o, void *model, bool flash) {
     session s = {.context = peer.context_new(model, p), .vocab = peer.vocab_size(peer.model_vocab(model)), .random = 1};
     if (!s.context) fail("a context of %u tokens cannot be made", p.context);
     if (s.vocab < 1) fail("the model has no vocabulary");
+    return s;
+}
+
+static void write_logits(const options *o, void *model) {
+    session s = open_session(o, model, false);
+    FILE *f = fopen(o->logits, "wb");
+    if (!f) fail("cannot write %s", o->logits);
+    int8_t wanted[MAX_CELLS];
+    int32_t token[MAX_CELLS];
+    for (int i = 0; i < o->ids; i++) token[i] = o->id[i] % s.vocab, wanted[i] = 1;
+    batch b = {.tokens = o->ids, .token = token, .logits = wanted};
+    if (peer.decode(s.context, b)) fail("decoding %d tokens failed", o->ids);
+    peer.wait(s.context);
+    for (int i = 0; i < o->ids; i++) {
+        const float *row = peer.logits(s.context, i);
+        if (!row || fwrite(row, sizeof *row, (size_t)s.vocab, f) != (size_t)s.vocab) fail("cannot write %s", o->logits);
+    }
+    if (fclose(f) != 0) fail("cannot write %s", o->logits);
+    peer.context_free(s.context);
+}
+
+static void measure(const options *o, void *model, bool flash) {
+    session s = open_session(o, model, flash);
     decode(&s, SEED_TOKENS, false);
     s.seed = save_state(&s);
 
@@ -516,6 +544,10 @@ static void parse(options *o, int argc, char **argv) {
             o->rows_depths = numbers(v, name, 0, DEEPEST, NULL, o->rows_depth);
         else if (!strcmp(name, "--row-counts"))
             o->row_counts = numbers(v, name, 1, MAX_ROWS, NULL, o->row_count);
+        else if (!strcmp(name, "--ids"))
+            o->ids = numbers(v, name, 0, INT32_MAX, NULL, o->id);
+        else if (!strcmp(name, "--logits"))
+            o->logits = v;
         else if (!strcmp(name, "--flash")) {
             o->flash[0] = strcmp(v, "on") != 0;
             o->flash[1] = strcmp(v, "off") != 0;
@@ -524,6 +556,7 @@ static void parse(options *o, int argc, char **argv) {
             fail("there is no option %s; bench/peer/peer.c lists them", name);
     }
     if (!o->lib || !o->model) fail("--lib DIR and --model FILE are needed");
+    if ((o->ids > 0) != (o->logits != NULL)) fail("--ids and --logits belong together");
 }
 
 int main(int argc, char **argv) {
@@ -548,6 +581,11 @@ int main(int argc, char **argv) {
     void *model = peer.model_load(o.model, p);
     if (!model) fail("cannot load %s", o.model);
     double load = seconds() - t;
+    if (o.logits) {
+        write_logits(&o, model);
+        peer.model_free(model);
+        return 0;
+    }
 
     char about[256] = "";
     peer.model_describe(model, about, sizeof about);

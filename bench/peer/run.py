@@ -43,6 +43,21 @@ MODELS = {
         "gb": 1.0,
         "bars": {("prefill", 0): 3, ("decode", 0): 1.6},
     },
+    "qwen25-4": {
+        "forge": ["--like", "qwen2.5-1.5b", "--bits", "4"],
+        "gb": 1.9,
+        "bars": {("prefill", 0): 2, ("decode", 0): 1.3},
+    },
+    "gemma4e2b-4": {
+        "forge": ["--like", "gemma-4-e2b", "--bits", "4"],
+        "gb": 5.5,
+        "bars": {("prefill", 0): 2, ("decode", 0): 1.3},
+    },
+    "nemotron-4": {  # 13 of 52 layers
+        "forge": ["--like", "nemotron-nano", "--layers", "13", "--bits", "4"],
+        "gb": 9.5,
+        "bars": {("prefill", 0): 2, ("decode", 0): 1.3},
+    },
     "35b-a3b-4": {  # 8 of 40 layers
         "forge": ["--like", "qwen3.5-35b-a3b", "--layers", "8", "--bits", "4"],
         "gb": 9.5,

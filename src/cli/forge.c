@@ -49,7 +49,7 @@ static int parse_and_run(int argc, char **argv, const char *shapes) { /* shapes:
         WEFT_INTEGER("layers", "N", &layers, 0, 1024, "0: all", "Only the first N layers."),
         WEFT_TEXT("bits", "N", &bits, "4|8|16", NULL,
                   "Bits of a weight. 4, 8: a folder as mlx-lm makes it, in groups of 64; 16: as transformers stores it, bfloat16."),
-        WEFT_TEXT("head-bits", "N", &head_bits, "4|6|8|16", "6 with 4 bits, else the same",
+        WEFT_TEXT("head-bits", "N", &head_bits, "4|6|8|16", "6 with 4 bits, or 8 where 6 do not fit; else the same",
                   "Bits of the output head, which small models share with the embedding."),
         WEFT_FLAG("gguf", &y.gguf, "One file for llama.cpp, DIR/model.gguf, in Q4_0, Q6_K, Q8_0 or BF16; without the MTP head."),
         WEFT_INTEGER("seed", "S", &seed, 0, INT64_MAX, NULL, "The same seed gives the same bytes."),
@@ -60,10 +60,10 @@ static int parse_and_run(int argc, char **argv, const char *shapes) { /* shapes:
         .positional = "synth",
         .least = 1,
         .most = 1,
-        .summary =
-            "Makes checkpoints. synth: random weights in the shape of a published model, MTP head included, to measure speed "
-            "and memory without a download. Activations and states keep a healthy size; the text is nonsense. There is no "
-            "tokenizer.",
+        .summary = "Makes checkpoints. synth: random weights in the shape of a published model, with the MTP head where it has "
+                   "one, to measure speed and memory without a download. Activations and states keep a healthy size; the text is "
+                   "nonsense. There is no "
+                   "tokenizer.",
         .options = options,
         .notes = "Example:\n"
                  "  weft forge synth --like qwen3.5-2b --out /tmp/2b\n"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Kinds of values in the metadata, and of tensors. */
-enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_TEXT = 8, GGUF_ARRAY = 9 };
+enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_TEXT = 8, GGUF_ARRAY = 9 };
 static const uint32_t types[] = {
     [WEFT_STORE_F32] = 0, [WEFT_STORE_BF16] = 30, [WEFT_STORE_Q4_0] = 2, [WEFT_STORE_Q8_0] = 8, [WEFT_STORE_Q6_K] = 14};
 
@@ -32,6 +32,10 @@ void weft_gguf_u32(weft_gguf_keys *k, const char *key, uint32_t v) {
 void weft_gguf_f32(weft_gguf_keys *k, const char *key, float v) {
     add_key(k, key, GGUF_F32);
     k->failed = k->failed || !weft_str_add(&k->bytes, &v, 4);
+}
+void weft_gguf_bool(weft_gguf_keys *k, const char *key, bool v) {
+    add_key(k, key, GGUF_BOOL);
+    k->failed = k->failed || !weft_str_add(&k->bytes, v ? "\1" : "", 1);
 }
 void weft_gguf_text(weft_gguf_keys *k, const char *key, const char *v) {
     add_key(k, key, GGUF_TEXT);

@@ -16,6 +16,7 @@ typedef struct weft_gguf_keys {
 
 void weft_gguf_u32(weft_gguf_keys *k, const char *key, uint32_t v);
 void weft_gguf_f32(weft_gguf_keys *k, const char *key, float v);
+void weft_gguf_bool(weft_gguf_keys *k, const char *key, bool v);
 void weft_gguf_text(weft_gguf_keys *k, const char *key, const char *v);
 void weft_gguf_i32s(weft_gguf_keys *k, const char *key, const int32_t *v, uint64_t n);
 void weft_gguf_keys_free(weft_gguf_keys *k);

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/str.h"
+#include "forge/describe.h"
 #include "forge/gguf_write.h"
 #include "forge/network.h"
 #include "forge/output.h"
@@ -27,16 +28,42 @@ typedef struct plan {
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------- */
 
+/* A gain is stored less one: it then lies around 0. */
+static bool less_one(const plan *p, weft_role role) {
+    bool gain = role == WEFT_ROLE_GAIN || role == WEFT_ROLE_HEAD_GAIN;
+    return gain && (p->y.shape->family == WEFT_SHAPE_GEMMA3    ? p->layout != WEFT_LAYOUT_GGUF
+                    : p->y.shape->family == WEFT_SHAPE_QWEN3_5 ? p->layout == WEFT_LAYOUT_HF
+                                                               : false);
+}
+
+/* What numbers lie around. Gemma 4 does not scale its attention: the gains of q and k keep its scores at size 1; and its router's
+ * scale undoes the division by the root of the hidden size, so that its logits are of size 1 as others' are. */
+static double centre(const plan *p, const weft_part *part) {
+    switch (part->role) {
+    case WEFT_ROLE_HEAD_GAIN:
+        if (p->y.shape->family == WEFT_SHAPE_GEMMA4) return 1 / sqrt(sqrt((double)part->k));
+        return less_one(p, part->role) ? 0 : 1;
+    case WEFT_ROLE_GAIN: return less_one(p, part->role) ? 0 : 1;
+    case WEFT_ROLE_STATE_GAIN: return 1;
+    case WEFT_ROLE_ROUTER_SCALE: return sqrt((double)part->k);
+    default: return 0;
+    }
+}
+
 /* A linear layer keeps the size of what it reads, 1 / sqrt(k). The head makes logits of deviation 2, which leaves sampling a
- * choice; an embedding of its own begins the residual stream at size 1. */
-static float deviation(const plan *p, const weft_part *part) {
+ * choice; an embedding of its own begins the residual stream at size 1, and so do Gemma 4's for the layers. */
+static double deviation(const plan *p, const weft_part *part) {
     double k = (double)part->k;
     switch (part->role) {
-    case WEFT_ROLE_EMBED: return p->y.shape->tied ? (float)(2.0 / sqrt(k)) : 1.0f;
-    case WEFT_ROLE_HEAD: return (float)(2.0 / sqrt(k));
+    case WEFT_ROLE_EMBED: return p->y.shape->tied ? 2 / sqrt(k) : 1;
+    case WEFT_ROLE_HEAD: return 2 / sqrt(k);
+    case WEFT_ROLE_TABLE: return 1 / sqrt((double)p->y.shape->layer_inputs);
+    case WEFT_ROLE_BIAS: return 0.1;
     case WEFT_ROLE_GAIN:
-    case WEFT_ROLE_GDN_GAIN: return 0.05f;
-    default: return (float)(1.0 / sqrt(k));
+    case WEFT_ROLE_STATE_GAIN:
+    case WEFT_ROLE_HEAD_GAIN:
+    case WEFT_ROLE_ROUTER_SCALE: return less_one(p, part->role) ? 0.05 : 0.05 * centre(p, part);
+    default: return 1 / sqrt(k);
     }
 }
 
@@ -44,6 +71,7 @@ static weft_rule rule_of(const plan *p, weft_role role) {
     switch (role) {
     case WEFT_ROLE_DECAY: return p->layout == WEFT_LAYOUT_GGUF ? WEFT_RULE_NEG_A : WEFT_RULE_A_LOG;
     case WEFT_ROLE_STEP: return WEFT_RULE_STEP;
+    case WEFT_ROLE_FREQUENCY: return WEFT_RULE_FREQUENCY;
     default: return WEFT_RULE_UNIFORM;
     }
 }
@@ -51,10 +79,12 @@ static weft_rule rule_of(const plan *p, weft_role role) {
 /* 16: not quantised. */
 static int bits_of(const plan *p, const weft_part *part) {
     switch (part->role) {
-    case WEFT_ROLE_LINEAR: return p->y.bits;
+    case WEFT_ROLE_LINEAR:
+    case WEFT_ROLE_TABLE: return p->y.bits;
     case WEFT_ROLE_EMBED: return p->y.shape->tied ? p->y.head_bits : p->y.bits;
     case WEFT_ROLE_HEAD: return p->y.head_bits;
-    case WEFT_ROLE_ROUTER: return p->layout == WEFT_LAYOUT_MLX ? ROUTER_BITS : 16;
+    case WEFT_ROLE_ROUTER: /* mlx-lm leaves Nemotron's as it is */
+        return p->layout == WEFT_LAYOUT_MLX && p->y.shape->family != WEFT_SHAPE_NEMOTRON_H ? ROUTER_BITS : 16;
     default: return 16;
     }
 }
@@ -102,24 +132,24 @@ static bool affine(const plan *p, const weft_part *part, int bits) {
 }
 
 static weft_status add_part(plan *p, const weft_part *part, weft_error *e) {
-    bool less_one = part->role == WEFT_ROLE_GAIN && p->layout == WEFT_LAYOUT_HF;
-    bool gain = part->role == WEFT_ROLE_GAIN || part->role == WEFT_ROLE_GDN_GAIN;
     int bits = bits_of(p, part);
     weft_values v = {.rule = rule_of(p, part->role),
-                     .key = weft_hash(part->path, strlen(part->path), p->y.seed),
-                     .centre = gain && !less_one ? 1.0f : 0.0f,
-                     .deviation = deviation(p, part)};
+                     .key = weft_hash(part->name, strlen(part->name), p->y.seed),
+                     .centre = (float)centre(p, part),
+                     .deviation = (float)deviation(p, part),
+                     .turning = part->k / 4};
     if (affine(p, part, bits)) return add_affine(p, part, v, bits, e);
     if (p->layout == WEFT_LAYOUT_GGUF && bits < 16) return add_blocks(p, part, v, bits, e);
     /* In GGUF everything small is F32; elsewhere only the decays. */
-    bool small = part->role != WEFT_ROLE_LINEAR && part->role != WEFT_ROLE_EMBED && part->role != WEFT_ROLE_HEAD;
+    bool small = part->role >= WEFT_ROLE_ROUTER;
     bool wide = p->layout == WEFT_LAYOUT_GGUF ? small : part->role == WEFT_ROLE_DECAY;
     v.store = wide ? WEFT_STORE_F32 : WEFT_STORE_BF16;
     return add_tensor(p, part, weft_part_suffix(part, p->layout), part->k, v, e);
 }
 
-/* ---- config.json --------------------------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------------------------------------- */
 
+/* What config.json says of a converted checkpoint's packing. */
 static bool add_quantization(weft_str *s, const plan *p, const char *key) {
     bool ok = weft_str_addf(s, "  \"%s\": {\n    \"group_size\": %d,\n    \"bits\": %d,\n    \"mode\": \"affine\"", key, GROUP,
                             p->y.bits);
@@ -137,63 +167,14 @@ static bool add_quantization(weft_str *s, const plan *p, const char *key) {
     return ok && weft_str_addz(s, "\n  },\n");
 }
 
-static bool add_text_config(weft_str *s, const plan *p) {
-    const weft_shape *h = p->y.shape;
-    bool moe = h->n_experts > 0;
-    int angles = h->rotary_dim / 2;
-    bool ok = weft_str_addf(s, "    \"model_type\": \"%s\",\n    \"dtype\": \"bfloat16\",\n    \"vocab_size\": %d,\n",
-                            moe ? "qwen3_5_moe_text" : "qwen3_5_text", h->vocab);
-    ok = ok && weft_str_addf(s, "    \"hidden_size\": %d,\n    \"num_hidden_layers\": %d,\n    \"layer_types\": [", h->hidden,
-                             p->y.layers);
-    for (int i = 0; i < p->y.layers && ok; i++)
-        ok = weft_str_addf(s, "%s\"%s\"", i ? ", " : "", (i + 1) % h->attention_every ? "linear_attention" : "full_attention");
-    ok = ok && weft_str_addf(s, "],\n    \"full_attention_interval\": %d,\n", h->attention_every);
-    if (moe)
-        ok = ok && weft_str_addf(s,
-                                 "    \"num_experts\": %d,\n    \"num_experts_per_tok\": %d,\n    \"moe_intermediate_size\": %d,\n"
-                                 "    \"shared_expert_intermediate_size\": %d,\n",
-                                 h->n_experts, h->top_k, h->moe_intermediate, h->shared_intermediate);
-    else
-        ok = ok && weft_str_addf(s, "    \"intermediate_size\": %d,\n", h->intermediate);
-    ok = ok && weft_str_addf(s,
-                             "    \"hidden_act\": \"silu\",\n    \"rms_norm_eps\": 1e-06,\n    \"max_position_embeddings\": %d,\n"
-                             "    \"tie_word_embeddings\": %s,\n",
-                             h->context, h->tied ? "true" : "false");
-    ok = ok && weft_str_addf(s,
-                             "    \"num_attention_heads\": %d,\n    \"num_key_value_heads\": %d,\n    \"head_dim\": %d,\n"
-                             "    \"attention_bias\": false,\n    \"attn_output_gate\": true,\n",
-                             h->n_heads, h->n_kv_heads, h->head_dim);
-    ok = ok && weft_str_addf(s,
-                             "    \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000000, "
-                             "\"partial_rotary_factor\": %g, \"mrope_section\": [%d, %d, %d], \"mrope_interleaved\": true},\n",
-                             (double)h->rotary_dim / h->head_dim, (angles + 2) / 3, (angles + 1) / 3, angles / 3);
-    ok = ok && weft_str_addf(s,
-                             "    \"linear_num_key_heads\": %d,\n    \"linear_num_value_heads\": %d,\n"
-                             "    \"linear_key_head_dim\": %d,\n    \"linear_value_head_dim\": %d,\n"
-                             "    \"linear_conv_kernel_dim\": %d,\n    \"mamba_ssm_dtype\": \"float32\",\n",
-                             h->gdn_k_heads, h->gdn_v_heads, h->gdn_dim, h->gdn_dim, h->gdn_conv);
-    return ok && weft_str_addz(s, "    \"mtp_num_hidden_layers\": 1,\n    \"mtp_use_dedicated_embeddings\": false\n");
-}
-
-/* No end token: random weights would draw one by accident. */
-static bool add_config(weft_str *s, const plan *p) {
-    bool moe = p->y.shape->n_experts > 0;
-    bool ok = weft_str_addf(s, "{\n  \"architectures\": [\"%s\"],\n  \"model_type\": \"%s\",\n  \"tie_word_embeddings\": %s,\n",
-                            moe ? "Qwen3_5MoeForConditionalGeneration" : "Qwen3_5ForConditionalGeneration",
-                            moe ? "qwen3_5_moe" : "qwen3_5", p->y.shape->tied ? "true" : "false");
-    if (p->layout == WEFT_LAYOUT_MLX)
-        ok = ok && add_quantization(s, p, "quantization") && add_quantization(s, p, "quantization_config");
-    ok = ok && weft_str_addz(s, "  \"text_config\": {\n") && add_text_config(s, p);
-    return ok && weft_str_addz(s, "  }\n}\n");
-}
-
-/* ---- files --------------------------------------------------------------------------------------------------------------- */
-
 static weft_status write_folder(plan *p, weft_output *o, weft_error *e) {
-    weft_str config = {0};
-    weft_status s = add_config(&config, p) ? WEFT_OK : weft_fail_oom(e, "config.json");
-    if (s == WEFT_OK)
-        s = weft_write_safetensors(o, p->tensors.v, p->tensors.n, p->y.shard_bytes, p->layout == WEFT_LAYOUT_MLX ? "mlx" : "pt", e);
+    weft_str config = {0}, packing = {0};
+    bool mlx = p->layout == WEFT_LAYOUT_MLX;
+    bool ok = !mlx || (add_quantization(&packing, p, "quantization") && add_quantization(&packing, p, "quantization_config"));
+    ok = ok && weft_describe_config(&config, p->y.shape, p->y.layers, weft_str_z(&packing));
+    weft_str_free(&packing);
+    weft_status s = ok ? WEFT_OK : weft_fail_oom(e, "config.json");
+    if (s == WEFT_OK) s = weft_write_safetensors(o, p->tensors.v, p->tensors.n, p->y.shard_bytes, mlx ? "mlx" : "pt", e);
     if (s == WEFT_OK) s = weft_output_begin(o, "config.json", e);
     if (s == WEFT_OK) s = weft_output_put(o, config.p, config.n, e);
     if (s == WEFT_OK) s = weft_output_end(o, e);
@@ -201,57 +182,11 @@ static weft_status write_folder(plan *p, weft_output *o, weft_error *e) {
     return s;
 }
 
-/* "qwen35." or "qwen35moe." before a key of the architecture. */
-static const char *key(const plan *p, char buf[80], const char *name) {
-    snprintf(buf, 80, "%s.%s", p->y.shape->n_experts ? "qwen35moe" : "qwen35", name);
-    return buf;
-}
-
-static void add_gguf_keys(weft_gguf_keys *k, const plan *p) {
-    const weft_shape *h = p->y.shape;
-    int angles = h->rotary_dim / 2;
-    const struct {
-        const char *name;
-        int value;
-    } sizes[] = {
-        {"block_count", p->y.layers},
-        {"context_length", h->context},
-        {"embedding_length", h->hidden},
-        {"vocab_size", h->vocab},
-        {"feed_forward_length", h->intermediate},
-        {"attention.head_count", h->n_heads},
-        {"attention.head_count_kv", h->n_kv_heads},
-        {"attention.key_length", h->head_dim},
-        {"attention.value_length", h->head_dim},
-        {"rope.dimension_count", h->rotary_dim},
-        {"full_attention_interval", h->attention_every},
-        {"ssm.conv_kernel", h->gdn_conv},
-        {"ssm.state_size", h->gdn_dim},
-        {"ssm.group_count", h->gdn_k_heads},
-        {"ssm.time_step_rank", h->gdn_v_heads},
-        {"ssm.inner_size", h->gdn_v_heads * h->gdn_dim},
-        {"expert_count", h->n_experts},
-        {"expert_used_count", h->top_k},
-        {"expert_feed_forward_length", h->moe_intermediate},
-        {"expert_shared_feed_forward_length", h->shared_intermediate},
-    };
-    char buf[80];
-    weft_gguf_text(k, "general.architecture", h->n_experts ? "qwen35moe" : "qwen35");
-    weft_gguf_text(k, "general.type", "model");
-    weft_gguf_text(k, "general.name", h->name);
-    weft_gguf_u32(k, "general.file_type", p->y.bits == 4 ? 2 : p->y.bits == 8 ? 7 : 32); /* mostly Q4_0, Q8_0, BF16 */
-    weft_gguf_u32(k, "general.quantization_version", 2);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].value) weft_gguf_u32(k, key(p, buf, sizes[i].name), (uint32_t)sizes[i].value);
-    weft_gguf_f32(k, key(p, buf, "attention.layer_norm_rms_epsilon"), 1e-6f);
-    weft_gguf_f32(k, key(p, buf, "rope.freq_base"), 1e7f);
-    weft_gguf_i32s(k, key(p, buf, "rope.dimension_sections"), (int32_t[]){(angles + 2) / 3, (angles + 1) / 3, angles / 3, 0}, 4);
-    weft_gguf_text(k, "tokenizer.ggml.model", "none");
-}
-
 static weft_status write_gguf(plan *p, weft_output *o, weft_error *e) {
     weft_gguf_keys keys = {0};
-    add_gguf_keys(&keys, p);
+    weft_describe_gguf(&keys, p->y.shape, p->y.layers);
+    weft_gguf_u32(&keys, "general.file_type", p->y.bits == 4 ? 2 : p->y.bits == 8 ? 7 : 32); /* mostly Q4_0, Q8_0, BF16 */
+    weft_gguf_u32(&keys, "general.quantization_version", 2);
     weft_status s = weft_write_gguf(o, "model.gguf", &keys, p->tensors.v, p->tensors.n, e);
     weft_gguf_keys_free(&keys);
     return s;
@@ -266,7 +201,8 @@ static weft_status check(plan *p, weft_error *e) {
     if (y->layers == 0) y->layers = y->shape->n_layers;
     if (y->bits != 4 && y->bits != 8 && y->bits != 16)
         return weft_fail(e, WEFT_EINVAL, "%d bits are not supported; 4, 8 and 16 are", y->bits);
-    if (y->head_bits == 0) y->head_bits = y->bits == 4 ? 6 : y->bits;
+    bool six = y->shape->hidden % weft_store_numbers(WEFT_STORE_Q6_K) == 0; /* what both layouts can hold */
+    if (y->head_bits == 0) y->head_bits = y->bits != 4 ? y->bits : six ? 6 : 8;
     if (y->head_bits != 4 && y->head_bits != 6 && y->head_bits != 8 && y->head_bits != 16)
         return weft_fail(e, WEFT_EINVAL, "%d bits for the head are not supported; 4, 6, 8 and 16 are", y->head_bits);
     if (y->bits == 16 && y->head_bits != 16 && !y->gguf)

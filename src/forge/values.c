@@ -72,6 +72,7 @@ static float number(const weft_values *v, uint64_t i) {
         double dt = 0.001 * weft_exp(weft_ln(100.0) * (double)u);
         return (float)weft_ln(weft_exp(dt) - 1.0);
     }
+    case WEFT_RULE_FREQUENCY: return i < (uint64_t)v->turning ? 1.0f : 1e30f;
     case WEFT_RULE_PACKED: break;
     }
     return 0.0f;

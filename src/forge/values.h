@@ -18,13 +18,14 @@ typedef enum weft_store {
 } weft_store;
 
 typedef enum weft_rule {
-    WEFT_RULE_UNIFORM, /* between centre - sqrt(3) deviation and centre + sqrt(3) deviation: F32, BF16 */
-    WEFT_RULE_SCALE,   /* of MLX affine codes of `bits` bits: BF16. Of both signs, so that no rounding adds up over a row */
-    WEFT_RULE_BIAS,    /* what belongs to the scales of the same key: the codes' mean becomes about zero */
-    WEFT_RULE_A_LOG,   /* ln A, A uniform in 1 to 16, as Mamba-2 starts its training: states fade over 1 to 1000 tokens: F32 */
-    WEFT_RULE_NEG_A,   /* -A: F32 */
-    WEFT_RULE_STEP,    /* softplus^-1(dt), dt log-uniform in 0.001 to 0.1: F32, BF16 */
-    WEFT_RULE_PACKED,  /* codes, and blocks of codes: all the other stores */
+    WEFT_RULE_UNIFORM,   /* between centre - sqrt(3) deviation and centre + sqrt(3) deviation: F32, BF16 */
+    WEFT_RULE_SCALE,     /* of MLX affine codes of `bits` bits: BF16. Of both signs, so that no rounding adds up over a row */
+    WEFT_RULE_BIAS,      /* what belongs to the scales of the same key: the codes' mean becomes about zero */
+    WEFT_RULE_A_LOG,     /* ln A, A uniform in 1 to 16, as Mamba-2 starts its training: states fade over 1 to 1000 tokens: F32 */
+    WEFT_RULE_NEG_A,     /* -A: F32 */
+    WEFT_RULE_STEP,      /* softplus^-1(dt), dt log-uniform in 0.001 to 0.1: F32, BF16 */
+    WEFT_RULE_FREQUENCY, /* divisors: 1 for the first `turning` numbers, then one so large that nothing turns: F32 */
+    WEFT_RULE_PACKED,    /* codes, and blocks of codes: all the other stores */
 } weft_rule;
 
 typedef struct weft_values {
@@ -33,6 +34,7 @@ typedef struct weft_values {
     uint64_t key;
     float centre, deviation; /* of the weights that the numbers stand for */
     int bits;
+    int64_t turning;
 } weft_values;
 
 /* How a store counts: numbers in a unit, and its bytes. A unit of codes is a word; the numbers in it are not counted (0). */
