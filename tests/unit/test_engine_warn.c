@@ -29,8 +29,6 @@ static void generate(weft_engine *g, const int32_t *drafts, size_t n_drafts) {
                            .max_tokens = 1500,
                            .depth = 1,
                            .ignore_end = true,
-                           .temperature = 1,
-                           .seed = 3,
                            .drafts = drafts,
                            .n_drafts = n_drafts};
     weft_request *r = NULL;
