@@ -653,7 +653,7 @@ weft_status weft_chat_adapt(const weft_chat_traits *t, struct json_object *messa
         bool wanted;
         struct json_object *(*step)(adapt *, struct json_object *);
     } steps[] = {
-        {fix >= WEFT_FIX_SYSTEM, without_later_system},
+        {fix >= WEFT_FIX_SYSTEM || !t->later_system, without_later_system},
         {fix >= WEFT_FIX_FIRST || !t->system, without_system},
         {fix >= WEFT_FIX_TURNS, in_turns},
         {fix >= WEFT_FIX_IDS, with_short_ids},

@@ -13,6 +13,7 @@ typedef struct weft_chat_traits {
     bool text;              /* a content may be a string; otherwise only a list of parts is shown */
     bool parts[WEFT_ROLES]; /* a content of this role may be a list of parts */
     bool system;            /* a system message is shown */
+    bool later_system;      /* one behind the first turns, too */
     bool developer;         /* the role "developer" is known */
     bool empty_content;     /* a message that only calls has the content "", not null */
     bool tool_responses;    /* no role "tool": results go into tool_responses of the message that called */

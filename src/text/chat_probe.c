@@ -48,17 +48,22 @@ static bool has(const weft_str *s, const char *word) {
 
 /* ---- contents ------------------------------------------------------------------------------------------------------------ */
 
-/* A chat without calls: `first`, a message with a comma behind it or nothing, then a question, an answer, a question. */
-static bool render_plain(probe *p, const char *first, const char *user, const char *assistant, weft_str *out) {
+/* A chat without calls: `first`, a message with a comma behind it or nothing, then a question, an answer, `later`, as `first`, a
+ * question. */
+static bool render_chat(probe *p, const char *first, const char *later, const char *user, const char *assistant, weft_str *out) {
     weft_str m = {0};
     bool ok = weft_str_addf(&m,
                             "{\"messages\": [%s{\"role\": \"user\", \"content\": %s}, {\"role\": \"assistant\", \"content\": %s}, "
-                            "{\"role\": \"user\", \"content\": %s}]}",
-                            first, user, assistant, user);
+                            "%s{\"role\": \"user\", \"content\": %s}]}",
+                            first, user, assistant, later, user);
     if (!ok) p->status = weft_fail_oom(p->e, "a chat template");
     ok = ok && render(p, m.p, NULL, out);
     weft_str_free(&m);
     return ok;
+}
+
+static bool render_plain(probe *p, const char *first, const char *user, const char *assistant, weft_str *out) {
+    return render_chat(p, first, "", user, assistant, out);
 }
 
 #define TEXT(word) "\"" word "\""
@@ -84,6 +89,8 @@ static void probe_contents(probe *p, weft_chat_traits *t, const char *source) {
     t->parts[WEFT_SYSTEM] = render_plain(p, system[1], asked, answer, &out) && shown(&out, "weftsystem");
     bool rendered = render_plain(p, "", asked, answer, &out);
     t->system = (render_plain(p, system[0], asked, answer, &out) && has(&out, "weftsystem")) || t->parts[WEFT_SYSTEM] || !rendered;
+    const char *later = t->parts[WEFT_SYSTEM] && !t->text ? system[1] : system[0];
+    t->later_system = (render_chat(p, "", later, asked, answer, &out) && has(&out, "weftsystem")) || !rendered;
     t->developer = strstr(source, "developer") && render_plain(p, system[2], asked, answer, &out) && has(&out, "weftsystem");
     weft_str_free(&out);
 }

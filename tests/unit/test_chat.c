@@ -338,6 +338,10 @@ static void test_later_system_text(void **state) {
     /* Parts stay parts, and an image in a system message is not dropped on the way. */
     check(chatml, "[{\"role\": \"user\", \"content\": [" PART("q") "]}," S("x") "]", IM("user", "q" R("x")) ANSWER);
     check_refused(chatml, "[" U("q") ", {\"role\": \"system\", \"content\": [{\"type\": \"image\"}]}]", "System comes first.");
+    /* One that would drop them without a word. */
+    check(
+        "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ m.role[0] + m.content + '.' }}{% endif %}{% endfor %}",
+        "[" S("s") "," U("q") "," S("x") "," A("a") "]", "ss.uq\n\n" R("x") ".aa.");
     /* A template that takes them gets them. */
     check(headers, "[" U("q") "," S("x") "]",
           "<s><|head|>user<|/head|>q<|eot|><|head|>system<|/head|>x<|eot|><|head|>assistant<|/head|>");
