@@ -235,7 +235,7 @@ static void set_members(weft_jinja_vars *vars, struct json_object *o, bool trust
     json_object_object_foreach(o, key, value) weft_jinja_set(vars, key, weft_jinja_json(vars, value, trusted));
 }
 
-weft_status weft_chat_render_form(const weft_jinja *t, struct json_object *tokens, struct json_object *messages,
+weft_status weft_chat_render_form(const weft_chat_template *t, struct json_object *tokens, struct json_object *messages,
                                   struct json_object *tools, const weft_chat_request *r, weft_jinja_output *out, weft_error *e) {
     weft_jinja_vars *vars;
     *out = (weft_jinja_output){0};
@@ -244,9 +244,9 @@ weft_status weft_chat_render_form(const weft_jinja *t, struct json_object *token
     weft_jinja_set(vars, "documents", weft_jinja_none());
     set_members(vars, r->vars, false);
     weft_jinja_set(vars, "messages", messages_value(vars, messages));
-    weft_jinja_set(vars, "tools", weft_jinja_json(vars, tools, false));
+    if (tools || !t->traits.undefined_tools) weft_jinja_set(vars, "tools", weft_jinja_json(vars, tools, false));
     weft_jinja_set(vars, "add_generation_prompt", weft_jinja_bool(!r->no_generation_prompt));
-    weft_status s = weft_jinja_render(t, vars, &r->limits, out, e);
+    weft_status s = weft_jinja_render(t->jinja, vars, &r->limits, out, e);
     weft_jinja_vars_close(vars);
     return s;
 }
@@ -267,7 +267,7 @@ weft_status weft_chat_render(const weft_chat *c, const weft_chat_request *r, wef
         refused = false;
         s = weft_chat_adapt(&t->traits, r->messages, fix, &messages, e);
         if (s != WEFT_OK) break;
-        s = weft_chat_render_form(t->jinja, c->tokens, messages, tools, r, out, e);
+        s = weft_chat_render_form(t, c->tokens, messages, tools, r, out, e);
         json_object_put(messages);
         refused = s == WEFT_EINVAL || s == WEFT_EFORMAT;
     }

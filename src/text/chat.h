@@ -7,7 +7,9 @@
  *
  * Clients send one kind of messages, that of the OpenAI API, and templates want many. What a template understands is found by
  * rendering small chats when it is opened (chat_probe.c); messages are then put into its form (chat_messages.c), and where it
- * refuses them nevertheless (a system message in the middle, two user turns in a row) into one that it takes, step by step.
+ * refuses them nevertheless (two user turns in a row, two calls at once) into one that it takes, step by step. What a template
+ * would drop without a word is not lost: a system message in the middle becomes a reminder in the turn before it, calls and results
+ * that are not shown become text.
  *
  * Control tokens. The prompt comes in parts for weft_tokenizer_encode(): special is what the template wrote, the special tokens of
  * tokenizer_config.json and the names of the usual roles; what messages, tools and variables hold is not. The prompt is tokenised

@@ -264,19 +264,27 @@ static size_t n_calls(struct json_object *m) {
     return length(member(m, "tool_calls"));
 }
 
-/* The function that a result belongs to: by its id among the calls of the last message that has some. */
-static struct json_object *name_of_result(struct json_object *list, struct json_object *result) {
+/* The call that a result behind the list belongs to, among those of the last message that has some: by its id, without one by the
+ * order of the results. */
+static struct json_object *call_of_result(struct json_object *list, struct json_object *result) {
     const char *id = text_of(member(result, "tool_call_id"));
-    for (size_t k = length(list); id && k-- > 0;) {
-        struct json_object *m = at(list, k), *calls = member(m, "tool_calls");
-        for (size_t i = 0, n = n_calls(m); i < n; i++) {
-            struct json_object *call = at(calls, i);
-            const char *of = text_of(member(call, "id"));
-            if (of && strcmp(of, id) == 0) return member(member(call, "function"), "name");
-        }
-        if (n_calls(m)) break;
+    size_t before = 0, k = length(list);
+    for (; k > 0 && has_role(at(list, k - 1), "tool"); k--) before++;
+    struct json_object *calls = k ? member(at(list, k - 1), "tool_calls") : NULL;
+    if (!id) return before < length(calls) ? at(calls, before) : NULL;
+    for (size_t i = 0, n = length(calls); i < n; i++) {
+        const char *of = text_of(member(at(calls, i), "id"));
+        if (of && strcmp(of, id) == 0) return at(calls, i);
     }
     return NULL;
+}
+
+/* Adds what the call says and the result does not. */
+static void complete_result(adapt *a, struct json_object *to, struct json_object *list) {
+    struct json_object *call = call_of_result(list, to);
+    struct json_object *id = member(call, "id"), *name = member(member(call, "function"), "name");
+    if (id && !member(to, "tool_call_id")) put(a, to, "tool_call_id", json_object_get(id));
+    if (name && !member(to, "name")) put(a, to, "name", json_object_get(name));
 }
 
 /* ---- one message --------------------------------------------------------------------------------------------------------- */
@@ -326,10 +334,7 @@ static void add_message(adapt *a, struct json_object *list, struct json_object *
         put(a, to, "tool_calls", one);
     }
     copy_members(a, to, m, handled);
-    if (role == WEFT_TOOL && !member(m, "name")) {
-        struct json_object *of = name_of_result(list, m);
-        if (of) put(a, to, "name", json_object_get(of));
-    }
+    if (role == WEFT_TOOL) complete_result(a, to, list);
     push(a, list, to);
 }
 
@@ -517,6 +522,7 @@ static struct json_object *in_turns(adapt *a, struct json_object *list) {
             last = last_of(out);
         }
         if (!m) break;
+        if (has_role(m, "assistant") && is_empty(member(m, "content")) && !n_calls(m) && !member(m, a->t->reasoning)) continue;
         if (has_role(m, "user") && has_role(last, "user") && i > first) {
             extend_last(a, out, m);
         } else if (has_role(m, "assistant") && has_role(last, "assistant") && !n_calls(last) && is_plain(last)) {
@@ -565,6 +571,7 @@ static struct json_object *with_short_ids(adapt *a, struct json_object *list) {
             }
             put(a, to, "tool_calls", calls);
         }
+        if (has_role(to, "tool")) complete_result(a, to, out);
         push(a, out, to);
     }
     json_object_put(list);
@@ -629,6 +636,48 @@ static struct json_object *without_system(adapt *a, struct json_object *list) {
     return out;
 }
 
+/* <tool_call>, the call as JSON, </tool_call>: as most models that know tools write it. */
+static bool add_call(adapt *a, weft_str *s, struct json_object *call) {
+    static const char *const but[] = {"arguments", NULL};
+    struct json_object *function = member(call, "function"), *plain = made(a, json_object_new_object());
+    struct json_object *arguments = member(function, "arguments");
+    copy_members(a, plain, function, but);
+    put(a, plain, "arguments", text_of(arguments) ? parsed(a, arguments) : json_object_get(arguments));
+    struct json_object *json = dumped(a, plain);
+    bool ok = json && (!s->n || weft_str_addz(s, "\n")) && weft_str_addz(s, "<tool_call>\n") && add_text(s, json) &&
+              weft_str_addz(s, "\n</tool_call>");
+    json_object_put(plain);
+    json_object_put(json);
+    return ok;
+}
+
+/* Calls as text of the assistant, results as text of the user, where the template would drop or refuse them. */
+static struct json_object *with_calls_as_text(adapt *a, struct json_object *list) {
+    struct json_object *out = made(a, json_object_new_array());
+    for (size_t i = 0, n = length(list); i < n && !a->short_of_memory; i++) {
+        struct json_object *m = at(list, i), *calls = member(m, "tool_calls"), *to = m;
+        weft_str s = {0};
+        bool ok = true;
+        if (n_calls(m) && !a->t->calls) {
+            struct json_object *bare = copy_but(a, m, "tool_calls");
+            for (size_t k = 0; k < n_calls(m) && ok; k++) ok = add_call(a, &s, at(calls, k));
+            to = ok && bare ? extended(a, bare, s.p, s.n, false) : made(a, NULL);
+            json_object_put(bare);
+        } else if (has_role(m, "tool") && !a->t->results) {
+            struct json_object *text = content_text(a, m);
+            ok = text && weft_str_addz(&s, "<tool_response>\n") && add_text(&s, text) && weft_str_addz(&s, "\n</tool_response>");
+            to = message_of(a, "user", in_form(a, WEFT_USER, ok ? of_str(a, &s) : made(a, NULL)));
+            json_object_put(text);
+        } else {
+            json_object_get(m);
+        }
+        weft_str_free(&s);
+        push(a, out, to);
+    }
+    json_object_put(list);
+    return out;
+}
+
 /* ---- all together ---------------------------------------------------------------------------------------------------------- */
 
 static weft_status finish(adapt *a, struct json_object *list, struct json_object **out, const char *what) {
@@ -655,6 +704,7 @@ weft_status weft_chat_adapt(const weft_chat_traits *t, struct json_object *messa
     } steps[] = {
         {fix >= WEFT_FIX_SYSTEM || !t->later_system, without_later_system},
         {fix >= WEFT_FIX_FIRST || !t->system, without_system},
+        {!t->calls || !t->results, with_calls_as_text},
         {fix >= WEFT_FIX_TURNS, in_turns},
         {fix >= WEFT_FIX_IDS, with_short_ids},
         {fix >= WEFT_FIX_CALLS, one_call_each},

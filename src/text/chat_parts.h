@@ -15,6 +15,8 @@ typedef struct weft_chat_traits {
     bool system;            /* a system message is shown */
     bool later_system;      /* one behind the first turns, too */
     bool developer;         /* the role "developer" is known */
+    bool undefined_tools;   /* without tools the variable is not defined; otherwise none, as usual */
+    bool calls, results;    /* calls are shown, results are; those that are not go into the text of the assistant and the user */
     bool empty_content;     /* a message that only calls has the content "", not null */
     bool tool_responses;    /* no role "tool": results go into tool_responses of the message that called */
     weft_chat_arguments arguments;
@@ -31,7 +33,7 @@ typedef struct weft_chat_template {
 typedef enum weft_chat_fix {
     WEFT_FIX_NONE,
     WEFT_FIX_SYSTEM, /* later system text goes into the neighbouring user turn, as a reminder */
-    WEFT_FIX_TURNS,  /* turns of one role in a row become one; a chat without a user's question begins with an empty one */
+    WEFT_FIX_TURNS,  /* turns of one role in a row become one, those that say nothing go; an empty question where there is none */
     WEFT_FIX_IDS,    /* ids of calls are nine letters and digits */
     WEFT_FIX_CALLS,  /* one call a message */
     WEFT_FIX_FIRST,  /* the first system text, too, goes into the user's turn */
@@ -47,7 +49,7 @@ weft_status weft_chat_adapt(const weft_chat_traits *t, struct json_object *messa
 weft_status weft_chat_adapt_tools(struct json_object *tools, struct json_object **out, weft_error *e);
 
 /* Renders messages and tools that are in form already. */
-weft_status weft_chat_render_form(const weft_jinja *t, struct json_object *tokens, struct json_object *messages,
+weft_status weft_chat_render_form(const weft_chat_template *t, struct json_object *tokens, struct json_object *messages,
                                   struct json_object *tools, const weft_chat_request *r, weft_jinja_output *out, weft_error *e);
 
 /* Fills t->traits. source: the template's text. A template that renders none of the probes gets the usual traits.

@@ -9,7 +9,7 @@
 #include "text/chat_parts.h"
 
 typedef struct probe {
-    const weft_jinja *t;
+    weft_chat_template *t;
     struct json_object *tokens, *tools;
     weft_status status; /* WEFT_ENOMEM ends it; other failures are answers */
     weft_error *e;
@@ -80,6 +80,10 @@ static void probe_contents(probe *p, weft_chat_traits *t, const char *source) {
                                          "{\"role\": \"developer\", \"content\": " TEXT("weftsystem") "}, "};
     static const char user[] = TEXT("weftuser"), assistant[] = TEXT("weftassistant"), user_parts[] = PARTS("weftuser");
     weft_str out = {0};
+    if (!render_plain(p, "", user, assistant, &out) && !render_plain(p, "", user_parts, assistant, &out)) {
+        t->undefined_tools = true;
+        if (!render_plain(p, "", user, assistant, &out)) t->undefined_tools = false;
+    }
     bool text = render_plain(p, "", user, assistant, &out) && has(&out, "weftuser");
     t->parts[WEFT_USER] = render_plain(p, "", user_parts, assistant, &out) && shown(&out, "weftuser");
     t->text = text || !t->parts[WEFT_USER];
@@ -118,12 +122,52 @@ static bool render_call(probe *p, const weft_chat_traits *t, const char *members
 
 static const char null_content[] = "\"content\": null", empty_content[] = "\"content\": \"\"";
 
+/* What is not shown in a chat with both may be shown in one with a call or a result alone. */
+static void probe_halves(probe *p, const weft_chat_traits *t, bool *call, bool *result) {
+    static const char *const text[] = {TEXT("weftuser"), TEXT("weftassistant"), TEXT("weftresult")}, *const parts[] = {
+                                                                                                         PARTS("weftuser"),
+                                                                                                         PARTS("weftassistant"),
+                                                                                                         PARTS("weftresult")};
+    const char *const *content = t->text ? text : parts;
+    weft_str out = {0}, m = {0};
+    if (!render_plain(p, "", content[0], content[1], &out)) { /* nothing is known */
+        *call = *result = true;
+    }
+    if (!*result) {
+        bool ok =
+            weft_str_addf(&m,
+                          "{\"messages\": [{\"role\": \"user\", \"content\": %s}, {\"role\": \"assistant\", \"content\": %s}, "
+                          "{\"role\": \"tool\", \"tool_call_id\": \"weftcall1\", \"name\": \"weftcall\", \"content\": %s}]}",
+                          content[0], content[1], content[2]);
+        if (!ok) p->status = weft_fail_oom(p->e, "a chat template");
+        *result = ok && render(p, m.p, p->tools, &out) && has(&out, "weftresult");
+    }
+    for (int i = 0; i < 4 && !*call; i++) {
+        weft_str_clear(&m);
+        bool ok =
+            weft_str_addf(&m,
+                          "{\"messages\": [{\"role\": \"user\", \"content\": %s}, {\"role\": \"assistant\", %s, \"tool_calls\": "
+                          "[{\"id\": \"weftcall1\", \"type\": \"function\", \"function\": {\"name\": \"weftcall\", "
+                          "\"arguments\": %s}}]}]}",
+                          content[0], i & 1 ? null_content : empty_content, i & 2 ? OBJECT_TEXT : OBJECT);
+        if (!ok) p->status = weft_fail_oom(p->e, "a chat template");
+        *call = ok && render(p, m.p, p->tools, &out) && has(&out, "weftcall");
+    }
+    weft_str_free(&out);
+    weft_str_free(&m);
+}
+
 static void probe_call(probe *p, weft_chat_traits *t) {
     weft_str object[2] = {{0}, {0}}, text[2] = {{0}, {0}};
     const char *const content[] = {null_content, empty_content}, *result = t->text ? TEXT("weftresult") : PARTS("weftresult");
     for (int i = 0; i < 2; i++) {
         render_call(p, t, content[i], OBJECT, "tool", result, &object[i]);
         render_call(p, t, content[i], OBJECT_TEXT, "tool", result, &text[i]);
+    }
+    bool call_shown = false, result_shown = false;
+    for (int i = 0; i < 2; i++) {
+        call_shown = call_shown || has(&object[i], "weftcall") || has(&text[i], "weftcall");
+        result_shown = result_shown || has(&object[i], "weftresult") || has(&text[i], "weftresult");
     }
     bool null_shown = has(&object[0], "weftcall") || has(&text[0], "weftcall");
     bool none_printed = (has(&object[0], "None") && !has(&object[1], "None")) || (has(&text[0], "None") && !has(&text[1], "None"));
@@ -138,6 +182,9 @@ static void probe_call(probe *p, weft_chat_traits *t) {
     else if (text_good)
         t->arguments = WEFT_ARGUMENTS_TEXT;
     for (int i = 0; i < 2; i++) weft_str_free(&object[i]), weft_str_free(&text[i]);
+    probe_halves(p, t, &call_shown, &result_shown);
+    t->calls = call_shown;
+    t->results = result_shown;
 }
 
 /* Whether a result is no more to the template than a turn of some role that nobody ever heard of. */
@@ -187,7 +234,7 @@ static void probe_tools(probe *p, weft_chat_traits *t, const char *source) {
 weft_status weft_chat_probe(weft_chat_template *t, const char *source, struct json_object *tokens, weft_error *e) {
     struct json_object *root;
     WEFT_TRY(weft_json_parse(&root, tools_json, sizeof tools_json - 1, e));
-    probe p = {.t = t->jinja, .tokens = tokens, .tools = weft_json_get((weft_json_at){root, ""}, "tools"), .e = e};
+    probe p = {.t = t, .tokens = tokens, .tools = weft_json_get((weft_json_at){root, ""}, "tools"), .e = e};
     t->traits = (weft_chat_traits){0};
     probe_contents(&p, &t->traits, source);
     probe_tools(&p, &t->traits, source);

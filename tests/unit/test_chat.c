@@ -360,6 +360,10 @@ static void test_turns(void **state) {
     check(strict, "[" S("s") "," U("q") "," A("a") "]", "[user] s\n\nq</s>[assistant] a</s>");
     check(strict, "[" S("s") "," A("a") "]", "[user] s</s>[assistant] a</s>");
     check(strict, "[" S("s") "]", "[user] s</s>");
+    check(strict, "[" U("q") "," A("") "," U("r") "," A("a") "]", "[user] q</s>[assistant] </s>[user] r</s>[assistant] a</s>");
+    check("{% for m in messages %}{% if not m.content %}{{ raise_exception('Empty.') }}{% endif %}{{ m.role[0] ~ m.content }}{% "
+          "endfor %}",
+          "[" U("q") "," A("") "," U("r") "]", "uq\n\nr");
 }
 
 static void test_calls_that_are_refused(void **state) {
@@ -371,20 +375,51 @@ static void test_calls_that_are_refused(void **state) {
           "<|head|>assistant<|/head|>{\"name\": \"g\", \"parameters\": {}}<|eot|><|head|>ipython<|/head|>two<|eot|>"
           "<|head|>assistant<|/head|>");
     static const char ids[] = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}"
-                              "{{ raise_exception('Ids have 9 characters.') }}{% endif %}{{ c.id }}{% endfor %}"
-                              "{{ m.tool_call_id or '-' }}{% endfor %}";
-    check(ids, "[" U("q") "," CALLS("null", CALL("abcdefghi", "f", "{}")) "," T("abcdefghi", "1") "]", "-abcdefghi-abcdefghi");
+                              "{{ raise_exception('Ids have 9 characters.') }}{% endif %}{{ c.id ~ c.function.name }}{% endfor %}"
+                              "{{ m.tool_call_id ~ m.content if m.tool_call_id else '-' }}{% endfor %}";
+    check(ids, "[" U("q") "," CALLS("null", CALL("abcdefghi", "f", "{}")) "," T("abcdefghi", "1") "]", "-abcdefghif-abcdefghi1");
     weft_chat *chat = compile(ids);
     weft_chat_request r = {.messages =
                                parse("[" U("q") "," CALLS("null", CALL("call_12345", "f", "{}")) "," T("call_12345", "1") "]")};
     weft_jinja_output out;
     weft_error e;
     if (weft_chat_render(chat, &r, &out, &e) != WEFT_OK) fail_msg("%s", e.text);
-    assert_int_equal(out.text.n, 20);
-    assert_memory_equal(out.text.p + 1, out.text.p + 11, 9); /* the call and its result keep together */
+    assert_int_equal(out.text.n, 22);
+    assert_memory_equal(out.text.p + 1, out.text.p + 12, 9); /* the call and its result keep together */
     weft_jinja_output_free(&out);
     json_object_put(r.messages);
     weft_chat_close(chat);
+}
+
+/* Ids and names that a client left out are those of the calls in their order. */
+static void test_results_without_ids(void **state) {
+    (void)state;
+    check("{% for m in messages %}{{ m.name ~ '=' ~ m.tool_call_id ~ m.content ~ ' ' if m.role == 'tool' }}"
+          "{% for c in m.tool_calls or [] %}{{ c.function.name }} {% endfor %}{% endfor %}",
+          "[" U("q") "," CALLS("null", CALL("c1", "f", "{}") "," CALL(
+                                           "c2", "g", "{}")) ", {\"role\": \"tool\", \"content\": \"1\"}, {\"role\": \"tool\", "
+                                                             "\"content\": \"2\"}, {\"role\": \"tool\", \"content\": "
+                                                             "\"3\", \"tool_call_id\": \"c3\", \"name\": \"h\"}]",
+          "f g f=c11 g=c22 h=c33 ");
+}
+
+/* A chat with calls for a model that knows no tools. */
+static void test_calls_as_text(void **state) {
+    (void)state;
+    check(
+        strict,
+        "[" U("q") "," CALLS("\"See.\"", CALL("c1", "f", TEXT_ARGUMENTS) "," CALL("c2", "g", "{}")) "," T("c1", "1") "," T(
+            "c2", "2") "," A("a") "," U("r") "]",
+        "[user] q</s>[assistant] See.\n\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>\n<tool_call>\n"
+        "{\"name\": \"g\", \"arguments\": {}}\n</tool_call></s>[user] <tool_response>\n1\n</tool_response>\n\n<tool_response>\n2\n"
+        "</tool_response></s>[assistant] a</s>[user] r</s>");
+    /* One that shows results, and would drop calls without a word. */
+    check("{% for m in messages %}{{ m.role[0] ~ ':' ~ (m.content or '') ~ ' ' }}{% endfor %}",
+          "[" U("q") "," CALLS("null", CALL("c1", "f", "{}")) "," T("c1", "1") "]",
+          "u:q a:<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call> t:1 ");
+    /* One that iterates tools where there are none. */
+    check("{% for t in tools %}{{ t }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}", "[" S("s") "," U("q") "]",
+          "sq");
 }
 
 static void test_refusals(void **state) {
@@ -570,6 +605,8 @@ int main(void) {
         cmocka_unit_test(test_later_system_text),
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_calls_that_are_refused),
+        cmocka_unit_test(test_results_without_ids),
+        cmocka_unit_test(test_calls_as_text),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_chatml_fallback),
