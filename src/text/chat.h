@@ -42,10 +42,11 @@ typedef struct weft_chat_request {
     struct json_object *tools;    /* an array; NULL none */
     struct json_object *vars;     /* an object of further variables ("enable_thinking": false); NULL none */
     bool no_generation_prompt;    /* the prompt ends with the last message, not with the beginning of the answer */
-    weft_jinja_options limits;
+    weft_jinja_options limits;    /* of each of at most six attempts */
 } weft_chat_request;
 
-/* Renders. Overwrites *out, which is freed by weft_jinja_output_free(); the request is not changed. WEFT_EINVAL: messages or tools
+/* Renders. Overwrites *out, which is freed by weft_jinja_output_free(). The request is not changed, but its trees' reference counts
+ * are used: one thread at a time. WEFT_EINVAL: messages or tools
  * are not what they should be, or the template refuses them, with its own words; WEFT_ESUPPORT: it went over a limit. */
 weft_status weft_chat_render(const weft_chat *chat, const weft_chat_request *request, weft_jinja_output *out, weft_error *e);
 

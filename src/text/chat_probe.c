@@ -214,6 +214,7 @@ static void probe_tools(probe *p, weft_chat_traits *t, const char *source) {
     const char *content = t->empty_content ? empty_content : null_content;
     const char *arguments = t->arguments == WEFT_ARGUMENTS_TEXT ? OBJECT_TEXT : OBJECT;
     t->tool_responses = strstr(source, "tool_responses") && no_tool_role(p, t, content, arguments);
+    if (t->tool_responses) t->later_system = false; /* between a result and the answer it would tear the model's turn apart */
     weft_str out = {0}, members = {0};
     t->parts[WEFT_TOOL] =
         !t->tool_responses && render_call(p, t, content, arguments, "tool", PARTS("weftresult"), &out) && shown(&out, "weftresult");

@@ -335,6 +335,8 @@ static void test_later_system_text(void **state) {
     check(chatml, "[" U("q") "," CALLS("null", CALL("c", "f", "{}")) "," T("c", "7") "," S("x") "]",
           IM("user", "q") IM("assistant", "<tool_call>\n<function=f>\n</function>\n</tool_call>")
               IM("user", "<tool_response>\n7\n\n" R("x") "\n</tool_response>") ANSWER);
+    check(turns, "[" U("q") "," CALLS("null", CALL("c", "f", "{}")) "," T("c", "7") "," S("x") "," A("a") "]",
+          "<s><|turn>user\nq<turn|>\n<|turn>model\n<|call>f{}<|response>f{7\n\n" R("x") "}a<turn|>\n<|turn>model\n");
     /* Parts stay parts, and an image in a system message is not dropped on the way. */
     check(chatml, "[{\"role\": \"user\", \"content\": [" PART("q") "]}," S("x") "]", IM("user", "q" R("x")) ANSWER);
     check_refused(chatml, "[" U("q") ", {\"role\": \"system\", \"content\": [{\"type\": \"image\"}]}]", "System comes first.");
