@@ -707,7 +707,7 @@ weft_status weft_chat_adapt(const weft_chat_traits *t, struct json_object *messa
         {!t->calls || !t->results, with_calls_as_text},
         {fix >= WEFT_FIX_TURNS, in_turns},
         {fix >= WEFT_FIX_IDS, with_short_ids},
-        {fix >= WEFT_FIX_CALLS, one_call_each},
+        {fix >= WEFT_FIX_CALLS || !t->several_calls, one_call_each},
         {t->tool_responses, with_responses},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps && a.status == WEFT_OK && !a.short_of_memory; i++)

@@ -17,6 +17,7 @@ typedef struct weft_chat_traits {
     bool developer;         /* the role "developer" is known */
     bool undefined_tools;   /* without tools the variable is not defined; otherwise none, as usual */
     bool calls, results;    /* calls are shown, results are; those that are not go into the text of the assistant and the user */
+    bool several_calls;     /* a message may have several */
     bool empty_content;     /* a message that only calls has the content "", not null */
     bool tool_responses;    /* no role "tool": results go into tool_responses of the message that called */
     weft_chat_arguments arguments;

@@ -78,6 +78,8 @@ static void probe_contents(probe *p, weft_chat_traits *t, const char *source) {
     static const char *const system[] = {"{\"role\": \"system\", \"content\": " TEXT("weftsystem") "}, ",
                                          "{\"role\": \"system\", \"content\": " PARTS("weftsystem") "}, ",
                                          "{\"role\": \"developer\", \"content\": " TEXT("weftsystem") "}, "};
+    static const char *const later[] = {"{\"role\": \"system\", \"content\": " TEXT("weftlater") "}, ",
+                                        "{\"role\": \"system\", \"content\": " PARTS("weftlater") "}, "};
     static const char user[] = TEXT("weftuser"), assistant[] = TEXT("weftassistant"), user_parts[] = PARTS("weftuser");
     weft_str out = {0};
     if (!render_plain(p, "", user, assistant, &out) && !render_plain(p, "", user_parts, assistant, &out)) {
@@ -93,8 +95,11 @@ static void probe_contents(probe *p, weft_chat_traits *t, const char *source) {
     t->parts[WEFT_SYSTEM] = render_plain(p, system[1], asked, answer, &out) && shown(&out, "weftsystem");
     bool rendered = render_plain(p, "", asked, answer, &out);
     t->system = (render_plain(p, system[0], asked, answer, &out) && has(&out, "weftsystem")) || t->parts[WEFT_SYSTEM] || !rendered;
-    const char *later = t->parts[WEFT_SYSTEM] && !t->text ? system[1] : system[0];
-    t->later_system = (render_chat(p, "", later, asked, answer, &out) && has(&out, "weftsystem")) || !rendered;
+    bool by_parts = t->parts[WEFT_SYSTEM] && !t->text;
+    /* A later one must be shown, and must not take the place of the first. */
+    t->later_system = (render_chat(p, t->system ? system[by_parts] : "", later[by_parts], asked, answer, &out) &&
+                       has(&out, "weftlater") && (has(&out, "weftsystem") || !t->system)) ||
+                      !rendered;
     t->developer = strstr(source, "developer") && render_plain(p, system[2], asked, answer, &out) && has(&out, "weftsystem");
     weft_str_free(&out);
 }
@@ -187,6 +192,27 @@ static void probe_call(probe *p, weft_chat_traits *t) {
     t->results = result_shown;
 }
 
+/* Whether a message's second call is shown where one alone is. */
+static bool several_calls(probe *p, const weft_chat_traits *t, const char *content, const char *arguments) {
+    weft_str m = {0}, out = {0};
+    const char *user = t->text ? TEXT("weftuser") : PARTS("weftuser"), *result = t->text ? TEXT("weftresult") : PARTS("weftresult");
+    bool one = render_call(p, t, content, arguments, "tool", result, &out) && has(&out, "weftcall");
+    bool ok =
+        weft_str_addf(&m,
+                      "{\"messages\": [{\"role\": \"user\", \"content\": %s}, {\"role\": \"assistant\", %s, \"tool_calls\": "
+                      "[{\"id\": \"weftcall1\", \"type\": \"function\", \"function\": {\"name\": \"weftcall\", \"arguments\": "
+                      "%s}}, {\"id\": \"weftcall2\", \"type\": \"function\", \"function\": {\"name\": \"weftother\", "
+                      "\"arguments\": %s}}]}, "
+                      "{\"role\": \"tool\", \"tool_call_id\": \"weftcall1\", \"name\": \"weftcall\", \"content\": %s}, "
+                      "{\"role\": \"tool\", \"tool_call_id\": \"weftcall2\", \"name\": \"weftanother\", \"content\": %s}]}",
+                      user, content, arguments, arguments, result, result);
+    if (!ok) p->status = weft_fail_oom(p->e, "a chat template");
+    ok = !one || (ok && render(p, m.p, p->tools, &out) && has(&out, "weftcall") && has(&out, "weftother"));
+    weft_str_free(&m);
+    weft_str_free(&out);
+    return ok;
+}
+
 /* Whether a result is no more to the template than a turn of some role that nobody ever heard of. */
 static bool no_tool_role(probe *p, const weft_chat_traits *t, const char *content, const char *arguments) {
     weft_str tool = {0}, other = {0}, renamed = {0};
@@ -213,6 +239,7 @@ static void probe_tools(probe *p, weft_chat_traits *t, const char *source) {
     probe_call(p, t);
     const char *content = t->empty_content ? empty_content : null_content;
     const char *arguments = t->arguments == WEFT_ARGUMENTS_TEXT ? OBJECT_TEXT : OBJECT;
+    t->several_calls = several_calls(p, t, content, arguments);
     t->tool_responses = strstr(source, "tool_responses") && no_tool_role(p, t, content, arguments);
     if (t->tool_responses) t->later_system = false; /* between a result and the answer it would tear the model's turn apart */
     weft_str out = {0}, members = {0};

@@ -344,6 +344,10 @@ static void test_later_system_text(void **state) {
     check(
         "{% for m in messages %}{% if loop.first or m.role != 'system' %}{{ m.role[0] + m.content + '.' }}{% endif %}{% endfor %}",
         "[" S("s") "," U("q") "," S("x") "," A("a") "]", "ss.uq\n\n" R("x") ".aa.");
+    /* One where they would take the place of the first. */
+    check("{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}{% set ns.s = m.content %}{% endif %}"
+          "{% endfor %}{{ ns.s }}:{% for m in messages %}{{ m.role[0] + m.content + '.' if m.role != 'system' }}{% endfor %}",
+          "[" S("s") "," U("q") "," S("x") "," A("a") "]", "s:uq\n\n" R("x") ".aa.");
     /* A template that takes them gets them. */
     check(headers, "[" U("q") "," S("x") "]",
           "<s><|head|>user<|/head|>q<|eot|><|head|>system<|/head|>x<|eot|><|head|>assistant<|/head|>");
@@ -376,6 +380,11 @@ static void test_calls_that_are_refused(void **state) {
           "<|head|>assistant<|/head|>{\"name\": \"f\", \"parameters\": {}}<|eot|><|head|>ipython<|/head|>one<|eot|>"
           "<|head|>assistant<|/head|>{\"name\": \"g\", \"parameters\": {}}<|eot|><|head|>ipython<|/head|>two<|eot|>"
           "<|head|>assistant<|/head|>");
+    /* Only the first is looked at. */
+    check("{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% else %}{{ m.content }}{% endif %}{% "
+          "endfor %}",
+          "[" U("q") "," CALLS("null", CALL("c1", "f", "{}") "," CALL("c2", "g", "{}")) "," T("c1", "1") "," T("c2", "2") "]",
+          "qf1g2");
     static const char ids[] = "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}"
                               "{{ raise_exception('Ids have 9 characters.') }}{% endif %}{{ c.id ~ c.function.name }}{% endfor %}"
                               "{{ m.tool_call_id ~ m.content if m.tool_call_id else '-' }}{% endfor %}";
