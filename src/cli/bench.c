@@ -217,11 +217,12 @@ static weft_status decode_and_verify(const bench *b, int depth, at_depth *at, we
 
 /* Decoding as `weft run` does, with the model's own drafts: what it gains depends on the text. */
 static weft_status drafts(bench *b, weft_error *e) {
-    static const char text[] = "Write a Python function that returns the larger of two numbers.";
+    static const weft_chat_desc question = {
+        .messages = "[{\"role\": \"user\", \"content\": \"Write a Python function that returns the larger of two numbers.\"}]"};
     int32_t *chat = NULL;
     size_t n = 1;
     weft_status s = WEFT_OK;
-    if (weft_encode_chat(b->g, text, sizeof text - 1, &chat, &n, NULL) != WEFT_OK || n > CHAT_ROOM) n = 1; /* random ids then */
+    if (weft_encode_chat(b->g, &question, &chat, &n, NULL) != WEFT_OK || n > CHAT_ROOM) n = 1; /* random ids then */
     for (int depth = 0; depth <= DRAFTS && s == WEFT_OK; depth++) {
         timing t;
         progress(b, "drafting, depth", depth, -1);
