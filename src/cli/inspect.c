@@ -408,6 +408,7 @@ int weft_cmd_inspect(int argc, char **argv) {
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
         WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
+        WEFT_DRAFT_OPTION(&want.draft),
         WEFT_ISA_OPTION(&want.isa),
         WEFT_PRECISE_OPTION(&want.precise),
         WEFT_KV_OPTION(&want.kv),

@@ -20,7 +20,7 @@ typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
     const char *system;
     weft_texts vars;
-    const char *isa, *kv, *cache, *drafts, *ids_out;
+    const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
     bool raw, stats, precise, ignore_end;
@@ -67,8 +67,8 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, c
         fprintf(stderr, ", ended: %s\n", ended);
     else
         fputs(interrupted ? ", interrupted\n" : "\n", stderr);
-    if (!info.has_mtp && depth)
-        fputs("drafts    none: this checkpoint has no MTP head\n", stderr);
+    if (!info.drafts && depth)
+        fputs("drafts    none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
     else if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
         for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
@@ -188,6 +188,7 @@ static int open_and_run(const options *o) {
     weft_str text = {0};
     weft_engine *g = NULL;
     weft_config config = {.model = o->model,
+                          .draft = o->draft,
                           .threads = (int)o->threads,
                           .isa = o->isa,
                           .kv = o->kv,
@@ -233,6 +234,7 @@ int weft_cmd_run(int argc, char **argv) {
                      "Tokens that prompt and answer may take together."),
         WEFT_KV_OPTION(&o.kv),
         WEFT_PRECISE_OPTION(&o.precise),
+        WEFT_DRAFT_OPTION(&o.draft),
         WEFT_ISA_OPTION(&o.isa),
         WEFT_CACHE_OPTION(&o.cache),
         WEFT_HEADING("Testing"),
