@@ -416,9 +416,9 @@ static void accepted_end_token(void **state) {
         for (int i = 0; i < at; i++) /* the first place of that token */
             if (base->ids[PROMPT + i] == base->ids[PROMPT + at]) at = i;
         for (int second = 0; second < 2; second++) { /* either of two end tokens stops */
-            g->dir.config.n_eos = 2;
-            g->dir.config.eos[second] = base->ids[PROMPT + at];
-            g->dir.config.eos[1 - second] = g->info.vocab + 5;
+            g->folders.model.config.n_eos = 2;
+            g->folders.model.config.eos[second] = base->ids[PROMPT + at];
+            g->folders.model.config.eos[1 - second] = g->info.vocab + 5;
             answer *plain = NULL;
             for (int depth = 0; depth <= 4; depth++) {
                 answer *a = ask(g,
@@ -547,7 +547,7 @@ static void a_broken_head_only_drafts_badly(void **state) {
         d.user = a;
         plain.user = mate;
         weft_request *r = submit(g, &d), *other = submit(g, &plain);
-        size_t bytes = weft_slot_bytes(g->dev), hidden = (size_t)g->dir.config.hidden_size;
+        size_t bytes = weft_slot_bytes(g->dev), hidden = (size_t)g->folders.model.config.hidden_size;
         float *slot = malloc(bytes);
         while (weft_run_step(g, &ev, &n)) {
             note_end(g, ev, n);
