@@ -9,6 +9,21 @@ import safetensors_io as st
 # ---- names and files ----
 
 
+def nest(m, key, outer, inner, architecture):
+    """config.json of a multimodal checkpoint of type `outer`: the text model's, `inner`, under `key`; the outer numbers are not its
+    own."""
+    text = {name: value for name, value in m.config.items() if name not in ("architectures", "model_type")}
+    m.config = {
+        "architectures": [architecture],
+        "model_type": outer,
+        key: {**text, "model_type": inner},
+        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27},
+        "audio_config": None,
+        "vocab_size": 7,
+        "hidden_size": 9,
+    }
+
+
 def put_prefix(m, prefix):
     """model.X becomes prefix + X; the head and the drafter keep their names."""
     m.rename(lambda name: prefix + name[len("model.") :] if name.startswith("model.") else name)

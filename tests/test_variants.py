@@ -11,6 +11,7 @@ import sys
 
 sys.dont_write_bytecode = True
 import harness
+import rewrites
 import safetensors_io as st
 from golden import QWEN3_5 as ALL, Variants, compare_pair, compare_with, folder_of, logits, parse, suite, take_ids
 from harness import Model
@@ -24,19 +25,11 @@ variant = Variants(ALL)
 
 
 def nest(m, **outer):
-    """config.json of a multimodal checkpoint: the text model's inside, other things around it."""
+    """As a multimodal checkpoint."""
     moe = "num_experts" in m.config
-    text = {key: value for key, value in m.config.items() if key not in ("architectures", "transformers_version")}
-    m.config = {
-        "architectures": ["Qwen3_5MoeForConditionalGeneration" if moe else "Qwen3_5ForConditionalGeneration"],
-        "model_type": "qwen3_5_moe" if moe else "qwen3_5",
-        "image_token_id": 310,
-        "text_config": text,
-        "vision_config": {"model_type": "qwen3_5", "hidden_size": 1152, "depth": 27, "num_heads": 16, "num_hidden_layers": 2},
-        "vocab_size": 7,  # the outer numbers are not the text model's
-        "hidden_size": 9,
-        **outer,
-    }
+    kind = ("qwen3_5_moe", "qwen3_5_moe_text", "Qwen3_5MoeForConditionalGeneration")
+    rewrites.nest(m, "text_config", *(kind if moe else [name.replace("_moe", "").replace("Moe", "") for name in kind]))
+    m.config.update(image_token_id=310, **outer)
 
 
 def add_vision(m):

@@ -10,7 +10,7 @@ sys.dont_write_bytecode = True
 import safetensors_io as st
 from golden import GEMMA4, NEMOTRON, PAIRS, PLAIN, Variants, compare_pair, folder_of, logits, parse, suite, take_ids
 from harness import Model
-from rewrites import fold_norms, move_convolutions, one_by_one, put_prefix, shards, split_experts, stacked
+from rewrites import fold_norms, move_convolutions, nest, one_by_one, put_prefix, shards, split_experts, stacked
 
 NEXT, LLAMA, QWEN2, QWEN3, QWEN3_MOE, GEMMA3 = "qwen3_next", "llama3", "qwen2", "qwen3-dense", "qwen3-moe", "gemma3"
 KEQV, MOE, PLE = "gemma4-keqv", "gemma4-moe", "gemma4-ple"
@@ -22,20 +22,6 @@ variant = Variants([NEXT, *PLAIN, GEMMA3, *GEMMA4, *NEMOTRON])
 
 def zeros(dtype, *shape):
     return st.Tensor(dtype, shape, bytes(st.Tensor(dtype, shape, b"").count() * st.SIZES[dtype]))
-
-
-def nest(m, key, outer, inner, architecture):
-    """config.json of a multimodal checkpoint: the text model's under `key`; the outer numbers are not its own."""
-    text = {name: value for name, value in m.config.items() if name not in ("architectures", "model_type")}
-    m.config = {
-        "architectures": [architecture],
-        "model_type": outer,
-        key: {**text, **({"model_type": inner} if inner else {})},
-        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27},
-        "audio_config": None,
-        "vocab_size": 7,
-        "hidden_size": 9,
-    }
 
 
 # ---- files and types, of every family ----
