@@ -62,17 +62,7 @@ static inline weft_request *submit(weft_engine *g, const weft_request_desc *d) {
     return r;
 }
 
-/* Rows of done positions; of a window only what rows to come see. */
-static inline void take_pages(const weft_request *r, weft_page_kind kind, int from, answer *a) {
-    weft_dev *dev = r->engine->dev;
-    weft_error e = {0};
-    for (int i = from; i * WEFT_PAGE_ROWS < r->done; i++) {
-        int left = r->done - i * WEFT_PAGE_ROWS, rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS;
-        assert_int_equal(weft_page_io(dev, kind, r->pages[kind][i], rows, a->pages + a->pages_n, true, &e), WEFT_OK);
-        a->pages_n += weft_page_bytes(dev, kind, rows);
-    }
-}
-
+/* Slot and pages, those of windows as far as rows to come see them. */
 static inline void take_memory(weft_request *r, answer *a) {
     weft_engine *g = r->engine;
     weft_error e = {0};
@@ -81,11 +71,16 @@ static inline void take_memory(weft_request *r, answer *a) {
     a->slot_n = weft_slot_bytes(g->dev);
     a->slot = malloc(a->slot_n + 1);
     if (a->slot_n) assert_int_equal(weft_slot_io(g->dev, r->slot, a->slot, true, &e), WEFT_OK);
-    size_t each =
-        weft_page_bytes(g->dev, WEFT_PAGES_ALL, WEFT_PAGE_ROWS) + weft_page_bytes(g->dev, WEFT_PAGES_WINDOW, WEFT_PAGE_ROWS);
+    size_t each = 0;
+    for (int k = 0; k < WEFT_PAGE_KINDS; k++) each += weft_page_bytes(g->dev, (weft_page_kind)k, WEFT_PAGE_ROWS);
     a->pages = malloc((size_t)r->n_pages * each + 1);
-    take_pages(r, WEFT_PAGES_ALL, 0, a);
-    if (g->window) take_pages(r, WEFT_PAGES_WINDOW, r->window_from, a);
+    for (int k = 0; k < WEFT_PAGE_KINDS; k++)
+        for (int i = 0, left = r->done; left > 0; i++, left -= WEFT_PAGE_ROWS) {
+            int rows = left < WEFT_PAGE_ROWS ? left : WEFT_PAGE_ROWS, page = r->pages[k][i];
+            if (page < 0) continue; /* a window's, released */
+            assert_int_equal(weft_page_io(g->dev, (weft_page_kind)k, page, rows, a->pages + a->pages_n, true, &e), WEFT_OK);
+            a->pages_n += weft_page_bytes(g->dev, (weft_page_kind)k, rows);
+        }
 }
 
 static inline void note_end(weft_engine *g, const weft_event *ev, size_t n) {

@@ -539,7 +539,7 @@ def configs():
         ("layer_types", ([], ["linear_attention"], "linear_attention", ["full_attention", "sliding_attention"] * 4, [1] * 8)),
         ("rope_parameters", ({}, {"rope_theta": 0}, {"rope_theta": "x"}, 7)),
         ("text_config", ({}, 7, [])),
-        ("model_type", ("phi3", "../../x", 7)),
+        ("model_type", ("gpt2", "../../x", 7)),
     ):
         for value in bad:
             say = [key] if key not in ("text_config", "rope_parameters") else ["config.json"]

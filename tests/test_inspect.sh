@@ -23,16 +23,16 @@ check() {
 }
 
 golden=tests/data/golden
-check 'dense: layers' 0 'family qwen3_5: 8 layers, 6 Gated DeltaNet and 2 attention' $golden/qwen3_5-dense
+check 'dense: layers' 0 'family qwen3_5_text: 8 layers: 6 Gated DeltaNet, 2 attention' $golden/qwen3_5-dense
 check 'dense: parameters' 0 'parameters 458,064 in the trunk output head a matrix of its own' $golden/qwen3_5-dense
 check 'dense: drafter' 0 'MTP head 72,064 parameters; norms zero-centred, as published' $golden/qwen3_5-dense
 check 'dense: weights' 0 'embedding 41.0 kB BF16 output head 41.0 kB BF16 attention' $golden/qwen3_5-dense
 check 'dense: verdict' 0 'verdict fits: ' $golden/qwen3_5-dense
 check 'tied' 0 'output head the embedding' $golden/qwen3_5-dense-tied
-check 'experts' 0 'family qwen3_5_moe: .* 2 of 8 experts, 48 wide, and a shared one' $golden/qwen3_5-moe
+check 'experts' 0 'family qwen3_5_moe_text: .* experts 2 of 8, 48 wide, and a shared one, 48 wide' $golden/qwen3_5-moe
 check 'experts: parameters' 0 'parameters 460,744 in the trunk, 239,560 of them used by a token' $golden/qwen3_5-moe
-check 'a file in the folder' 0 'family qwen3_5:' $golden/qwen3_5-dense/config.json
-check 'JSON' 0 '^{ "model": ".*", "family": "qwen3_5_moe", .*"parameters": 460744, .*"fits": true, .*}' --json $golden/qwen3_5-moe
+check 'a file in the folder' 0 'family qwen3_5_text:' $golden/qwen3_5-dense/config.json
+check 'JSON' 0 '^{ "model": ".*", "family": "qwen3_5_moe_text", .*"parameters": 460744, .*"fits": true, .*}' --json $golden/qwen3_5-moe
 check 'JSON: memory' 0 '"memory": \[ { "context": 1000, "total": [0-9]*, "weights": [0-9]*, "kv": ' --json --context 1000 $golden/qwen3_5-moe
 check 'the bundled model' 0 'bits in groups of 64, scales in BF16' models/mini
 check 'a context beyond the trained one' 0 'enough for 20,000 tokens.* warning trained for 8,192 tokens: a context of 20,000 ' --context 20000 models/mini
@@ -56,8 +56,11 @@ check 'config against tensors' 1 "tensor 'model.layers.0.mlp.gate_proj.weight' i
 cp $golden/qwen3_5-dense/config.json "$folder/config.json"
 head -c 100000 $golden/qwen3_5-dense/model.safetensors >"$folder/model.safetensors"
 check 'a file cut short' 1 'was the file downloaded to its end?' "$folder"
-sed 's/"model_type": "[^"]*"/"model_type": "llama"/' $golden/qwen3_5-dense/config.json >"$folder/config.json"
-check 'another family' 1 "model_type 'llama' is not supported yet; this version runs: qwen3_5, qwen3_5_moe" "$folder"
+sed 's/"model_type": "[^"]*"/"model_type": "gpt2"/' $golden/qwen3_5-dense/config.json >"$folder/config.json"
+check 'another family' 1 "model_type 'gpt2' is not supported; this version knows Llama, Mistral, Qwen2," "$folder"
+cp $golden/qwen3_5-dense/model.safetensors "$folder/model.safetensors"
+cp tests/fuzz/corpus/config/tiny-gemma4-assistant.json "$folder/config.json"
+check 'a drafter' 1 'is a drafter for a Gemma 4 model, not a model by itself: give it with --draft' "$folder"
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -75,6 +75,18 @@ def decoding(model):
     refuses("binary ids", 1, "NUL", "--decode", model, stdin=b"1\x002")
 
 
+def characters():
+    """A tokenizer like Gemma's: a space is a mark, what has no token is its bytes', and a text begins with <bos>."""
+    with open("tests/data/tokenizer/kinds.json", encoding="utf-8") as f:
+        model = suite.path("characters.json")
+        harness.write_bytes(model, json.dumps(json.load(f)["kinds"][0]["tokenizer"]).encode())
+    lines = b'      2  "<bos>"  special\n    321  "the "\n    322  "wor"\n    246  "\\xF0"\n    165  "\\x9F"\n    150  "\\x90"\n    183  "\\xB1"\n'
+    prints("characters", lines, model, "the wor\U0001f431")
+    prints("characters alone", b"321 322 246 165 150 183\n", "--ids", "--no-special", model, "the wor\U0001f431")
+    prints("characters back", "the wor\U0001f431".encode(), "--decode", "--no-special", model, "2 321 322 246 165 150 183")
+    prints("half a character of byte tokens", "the\ufffd".encode(), "--decode", model, "314 246 165")
+
+
 def mistakes(model):
     refuses("no such folder", 1, "no-such-folder", "./no-such-folder", "x")
     refuses("no such folder, no text", 1, "no-such-folder", "./no-such-folder")
@@ -90,6 +102,7 @@ def main():
     harness.write_bytes(os.path.join(model, "tokenizer.json"), json.dumps(harness.tiny_tokenizer()).encode())
     encoding(model)
     decoding(model)
+    characters()
     mistakes(model)
     if os.path.isdir(MINI):
         prints("the bundled tokenizer", tokenize("--ids", MINI, "def f(x): return x").out, "--ids", "def f(x): return x")

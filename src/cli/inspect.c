@@ -1,7 +1,6 @@
 /* inspect.c: `weft inspect`: what a model folder holds, how its weights are packed, and the memory it takes. Every tensor's shape
  * is checked on the way and only a few small ones are read: a folder of 50 GB takes a moment. */
 #include <json-c/json.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,16 +8,29 @@
 #include "base/num.h"
 #include "cli/cli.h"
 #include "format/model_dir.h"
-#include "format/weight.h"
+#include "model/model.h"
 #include "ops/cpu/packed.h"
 #include "weft.h"
 
 enum { FORMATS = 24, CONTEXTS = 6, MAX_CONTEXT = 1 << 22 };
 
 /* What of the network a weight belongs to. */
-typedef enum part { EMBEDDING, HEAD, ATTENTION, DELTA_NET, FEED_FORWARD, EXPERTS, SHARED_EXPERT, ROUTER, MTP, PARTS } part;
-static const char *const part_names[PARTS] = {"embedding", "output head",   "attention", "delta net", "feed-forward",
-                                              "experts",   "shared expert", "router",    "MTP head"};
+typedef enum part {
+    EMBEDDING,
+    LAYER_INPUTS,
+    HEAD,
+    ATTENTION,
+    DELTA_NET,
+    MAMBA,
+    FEED_FORWARD,
+    EXPERTS,
+    SHARED_EXPERT,
+    ROUTER,
+    MTP,
+    PARTS
+} part;
+static const char *const part_names[PARTS] = {"embedding",    "layer inputs", "output head",   "attention", "delta net", "mamba",
+                                              "feed-forward", "experts",      "shared expert", "router",    "MTP head"};
 
 typedef struct packing { /* weights of one part that are packed alike */
     part part;
@@ -28,17 +40,10 @@ typedef struct packing { /* weights of one part that are packed alike */
     uint64_t bytes; /* in the files */
 } packing;
 
-/* How many numbers the network has, counted from its sizes. */
-typedef struct parameters {
-    int64_t trunk;  /* embedding, layers, final norm, output head where it is not the embedding */
-    int64_t active; /* of these, what one token uses: all but the experts not chosen */
-    int64_t mtp;    /* the drafter, without the embedding and head that it shares */
-} parameters;
-
 typedef struct report {
     weft_model_dir dir;
-    parameters parameters;
-    uint64_t file_bytes; /* of all tensors, those that are not used too */
+    int64_t parameters, routed, mtp; /* of the trunk; of these, of experts that a router chooses; of the MTP head */
+    uint64_t file_bytes;             /* of all tensors, those that are not used too */
     packing packings[FORMATS];
     int n_packings;
     int context[CONTEXTS];
@@ -49,163 +54,62 @@ typedef struct report {
     int64_t largest; /* context that fits into this machine's memory, at most what was trained or asked for; 0: none */
 } report;
 
-/* A module's path: known prefixes and numbers, so that none is cut. */
-static const char *path_of(char buf[256], const char *fmt, ...) WEFT_PRINTF(2, 3);
-static const char *path_of(char buf[256], const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(buf, 256, fmt, ap);
-    va_end(ap);
-    return buf;
-}
-
-/* ---- parameters ------------------------------------------------------------------------------------------------------------ */
-
-/* Both kinds of layer with their norms; `experts` of the feed-forward block's experts are counted. */
-static int64_t layer_parameters(const weft_model_config *c, weft_layer_kind kind, int64_t experts) {
-    int64_t hidden = c->hidden_size, n = 2 * hidden;
-    if (kind == WEFT_LAYER_ATTENTION) {
-        int64_t q = (int64_t)c->n_heads * c->full.head_dim, kv = (int64_t)c->full.n_kv_heads * c->full.head_dim;
-        n += hidden * (2 * q + 2 * kv) + q * hidden +
-             2 * (int64_t)c->full.head_dim; /* queries and gates, keys, values; output; norms */
-    } else {
-        int64_t v = (int64_t)c->gdn_v_heads * c->gdn_v_dim, channels = 2 * (int64_t)c->gdn_k_heads * c->gdn_k_dim + v;
-        n += hidden * (channels + v + 2 * (int64_t)c->gdn_v_heads) + v * hidden; /* qkv, z, b and a; output */
-        n += channels * c->conv_kernel + 2 * (int64_t)c->gdn_v_heads + c->gdn_v_dim;
-    }
-    if (!c->n_experts) return n + 3 * hidden * c->intermediate_size;
-    n += hidden * c->n_experts + hidden; /* router, gate of the shared expert */
-    return n + 3 * hidden * (experts * c->moe_intermediate + c->shared_intermediate);
-}
-
-static parameters count_parameters(const weft_model_config *c, bool tied) {
-    int64_t hidden = c->hidden_size, ends = hidden * c->vocab_size * (tied ? 1 : 2) + hidden;
-    parameters p = {.trunk = ends, .active = ends};
-    for (int i = 0; i < c->n_layers; i++) {
-        p.trunk += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->n_experts);
-        p.active += layer_parameters(c, (weft_layer_kind)c->layer_kind[i], c->top_k);
-    }
-    p.mtp = 2 * hidden * hidden + 3 * hidden + layer_parameters(c, WEFT_LAYER_ATTENTION, c->n_experts);
-    return p;
-}
-
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
-static weft_status add(report *r, part p, const char *path, int64_t experts, int64_t n, int64_t k, weft_error *e) {
-    weft_weight w;
-    WEFT_TRY(weft_weight_find(r->dir.tensors, &r->dir.config, path, experts, n, k, &w, e));
+/* The first of these that a path holds says where it belongs. Every family's names are among them. */
+static const struct {
+    const char *name;
+    part part;
+} names[] = {
+    {".shared_expert_gate", ROUTER},
+    {".shared_expert", SHARED_EXPERT}, /* and shared_experts */
+    {".experts.", EXPERTS},
+    {".switch_mlp.", EXPERTS},
+    {"_latent_proj", EXPERTS},
+    {".router.", ROUTER},
+    {"embed_tokens_per_layer", LAYER_INPUTS},
+    {".per_layer_", LAYER_INPUTS},
+    {"embed_tokens", EMBEDDING},
+    {"embeddings", EMBEDDING},
+    {".linear_attn.", DELTA_NET},
+    {".self_attn.", ATTENTION},
+    {".mixer.in_proj", MAMBA},
+    {".mixer.out_proj", MAMBA},
+    {".mixer.q_proj", ATTENTION},
+    {".mixer.k_proj", ATTENTION},
+    {".mixer.v_proj", ATTENTION},
+    {".mixer.o_proj", ATTENTION},
+};
+
+static part part_of(const report *r, const char *path) {
+    const char *trunk = r->dir.trunk, *mtp = r->dir.mtp;
+    if (r->dir.head && strcmp(path, r->dir.head) == 0) return HEAD;
+    if (mtp && (*mtp ? weft_starts_with(path, mtp) : !weft_starts_with(path, trunk))) return MTP;
+    if (r->dir.mtp_head && strcmp(path, r->dir.mtp_head) == 0) return MTP;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strstr(path, names[i].name)) return names[i].part;
+    return weft_ends_with(path, ".gate") ? ROUTER : FEED_FORWARD;
+}
+
+static void add(void *ctx, const char *path, const weft_weight *w, int64_t n) {
+    report *r = ctx;
+    part p = part_of(r, path);
+    if (p == MTP) {
+        r->mtp += n;
+    } else {
+        r->parameters += n;
+        if (p == EXPERTS && !strstr(path, "_latent_proj")) r->routed += n;
+    }
+    if (!w) return;
     int i = 0;
-    while (i < r->n_packings && (r->packings[i].part != p || r->packings[i].dtype != w.dtype || r->packings[i].bits != w.bits ||
-                                 r->packings[i].group != w.group))
+    while (i < r->n_packings && (r->packings[i].part != p || r->packings[i].dtype != w->dtype || r->packings[i].bits != w->bits ||
+                                 r->packings[i].group != w->group))
         i++;
     if (i == FORMATS) i--; /* more ways of packing than anybody uses: the last line counts the rest */
-    if (i == r->n_packings) r->packings[r->n_packings++] = (packing){.part = p, .dtype = w.dtype, .bits = w.bits, .group = w.group};
+    if (i == r->n_packings)
+        r->packings[r->n_packings++] = (packing){.part = p, .dtype = w->dtype, .bits = w->bits, .group = w->group};
     r->packings[i].modules++;
-    r->packings[i].bytes += w.values->bytes + (w.scales ? w.scales->bytes + w.biases->bytes : 0);
-    return WEFT_OK;
-}
-
-typedef struct module {
-    const char *name;
-    int64_t n, k;
-} module;
-
-static weft_status add_all(report *r, part p, const char *path, const module *m, size_t count, weft_error *e) {
-    for (size_t i = 0; i < count; i++) {
-        char name[256];
-        path_of(name, "%s%s", path, m[i].name);
-        WEFT_TRY(add(r, p, name, 0, m[i].n, m[i].k, e));
-    }
-    return WEFT_OK;
-}
-
-/* Inner width of a dense feed-forward block in a model of experts, as some packs give the drafter; 0: it has experts, too. */
-static int dense_inner(const report *r, const char *layer) {
-    char name[256];
-    const weft_tensor *x = weft_tensors_find(r->dir.tensors, path_of(name, "%smlp.gate_proj.weight", layer));
-    return r->dir.config.n_experts && x && x->rank == 2 ? (int)x->shape[0] : 0;
-}
-
-static bool has(const report *r, const char *path, const char *rest) {
-    char name[256];
-    path_of(name, "%s%s", path, rest);
-    return weft_tensors_find(r->dir.tensors, name) != NULL;
-}
-
-/* Experts come fused, stacked, or one by one. */
-static weft_status add_experts(report *r, part p, const char *path, weft_error *e) {
-    const weft_model_config *c = &r->dir.config;
-    int64_t hidden = c->hidden_size, inner = c->moe_intermediate;
-    char name[256];
-    if (has(r, path, "experts.gate_up_proj") || has(r, path, "experts.gate_up_proj.weight")) {
-        path_of(name, "%sexperts.gate_up_proj", path);
-        WEFT_TRY(add(r, p, name, c->n_experts, 2 * inner, hidden, e));
-        path_of(name, "%sexperts.down_proj", path);
-        return add(r, p, name, c->n_experts, hidden, inner, e);
-    }
-    const module m[] = {{"gate_proj", inner, hidden}, {"up_proj", inner, hidden}, {"down_proj", hidden, inner}};
-    bool stacked = has(r, path, "switch_mlp.gate_proj.weight");
-    for (int x = 0; x < (stacked ? 1 : c->n_experts); x++)
-        for (size_t i = 0; i < 3; i++) {
-            if (stacked)
-                path_of(name, "%sswitch_mlp.%s", path, m[i].name);
-            else
-                path_of(name, "%sexperts.%d.%s", path, x, m[i].name);
-            WEFT_TRY(add(r, p, name, stacked ? c->n_experts : 0, m[i].n, m[i].k, e));
-        }
-    return WEFT_OK;
-}
-
-/* The drafter's layer is counted as one part, whatever the weight does in it. */
-static weft_status add_layer(report *r, const char *path, bool attends, bool mtp, weft_error *e) {
-    const weft_model_config *c = &r->dir.config;
-    int64_t hidden = c->hidden_size, q = (int64_t)c->n_heads * c->full.head_dim,
-            kv = (int64_t)c->full.n_kv_heads * c->full.head_dim;
-    int64_t v = (int64_t)c->gdn_v_heads * c->gdn_v_dim, channels = 2 * (int64_t)c->gdn_k_heads * c->gdn_k_dim + v;
-    int dense = dense_inner(r, path);
-    bool moe = c->n_experts && !dense;
-    int64_t inner = moe ? c->shared_intermediate : dense ? dense : c->intermediate_size;
-    const module attention[] = {{"self_attn.q_proj", 2 * q, hidden},
-                                {"self_attn.k_proj", kv, hidden},
-                                {"self_attn.v_proj", kv, hidden},
-                                {"self_attn.o_proj", hidden, q}};
-    const module delta_net[] = {{"linear_attn.in_proj_qkv", channels, hidden},
-                                {"linear_attn.in_proj_z", v, hidden},
-                                {"linear_attn.in_proj_b", c->gdn_v_heads, hidden},
-                                {"linear_attn.in_proj_a", c->gdn_v_heads, hidden},
-                                {"linear_attn.out_proj", hidden, v}};
-    const module mlp[] = {{"gate_proj", inner, hidden}, {"up_proj", inner, hidden}, {"down_proj", hidden, inner}};
-    const module router[] = {{"gate", c->n_experts, hidden}, {"shared_expert_gate", 1, hidden}};
-    if (attends)
-        WEFT_TRY(add_all(r, mtp ? MTP : ATTENTION, path, attention, 4, e));
-    else
-        WEFT_TRY(add_all(r, mtp ? MTP : DELTA_NET, path, delta_net, 5, e));
-    char block[256];
-    path_of(block, "%smlp.%s", path, moe ? "shared_expert." : "");
-    WEFT_TRY(add_all(r, mtp ? MTP : moe ? SHARED_EXPERT : FEED_FORWARD, block, mlp, 3, e));
-    if (!moe) return WEFT_OK;
-    path_of(block, "%smlp.", path);
-    WEFT_TRY(add_all(r, mtp ? MTP : ROUTER, block, router, 2, e));
-    return add_experts(r, mtp ? MTP : EXPERTS, block, e);
-}
-
-static weft_status add_model(report *r, weft_error *e) {
-    const weft_model_config *c = &r->dir.config;
-    int64_t hidden = c->hidden_size;
-    char path[256];
-    path_of(path, "%sembed_tokens", r->dir.trunk);
-    WEFT_TRY(add(r, EMBEDDING, path, 0, c->vocab_size, hidden, e));
-    if (r->dir.head) WEFT_TRY(add(r, HEAD, r->dir.head, 0, c->vocab_size, hidden, e));
-    for (int i = 0; i < c->n_layers; i++) {
-        path_of(path, "%slayers.%d.", r->dir.trunk, i);
-        WEFT_TRY(add_layer(r, path, c->layer_kind[i] == WEFT_LAYER_ATTENTION, false, e));
-    }
-    if (!r->dir.mtp) return WEFT_OK;
-    path_of(path, "%sfc", r->dir.mtp);
-    WEFT_TRY(add(r, MTP, path, 0, hidden, 2 * hidden, e));
-    if (r->dir.mtp_head) WEFT_TRY(add(r, MTP, r->dir.mtp_head, 0, c->vocab_size, hidden, e));
-    path_of(path, "%slayers.0.", r->dir.mtp);
-    return add_layer(r, path, true, true, e);
+    r->packings[i].bytes += w->values->bytes + (w->scales ? w->scales->bytes + w->biases->bytes : 0);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------------------------- */
@@ -269,8 +173,26 @@ static const char *packing_text(const packing *p, char buf[64]) {
     return buf;
 }
 
-static const char *family(const report *r) {
-    return r->dir.config.n_experts ? "qwen3_5_moe" : "qwen3_5";
+/* Numbers of the trunk that one token uses: all but the experts that are not chosen. */
+static int64_t active(const report *r) {
+    const weft_model_config *c = &r->dir.config;
+    return c->n_experts ? r->parameters - r->routed / c->n_experts * (c->n_experts - c->top_k) : r->parameters;
+}
+
+static const struct {
+    weft_layer_kind kind;
+    const char *name;
+} kinds[] = {
+    {WEFT_LAYER_GDN, "Gated DeltaNet"},        {WEFT_LAYER_MAMBA, "Mamba-2"}, {WEFT_LAYER_ATTENTION, "attention"},
+    {WEFT_LAYER_SLIDING, "sliding attention"}, {WEFT_LAYER_MLP, "MLP"},       {WEFT_LAYER_MOE, "experts"},
+};
+
+static void print_heads(const char *label, int n_heads, const weft_heads *h) {
+    printf("%-14s%d heads, %d of keys and values, %d wide", label, n_heads, h->n_kv_heads, h->head_dim);
+    if (h->rope.kind == WEFT_ROPE_NONE)
+        puts(", without positions");
+    else
+        printf(", %d of it rotary\n", 2 * h->rope.turning < h->rope.width ? 2 * h->rope.turning : h->rope.width);
 }
 static const char *norms(bool converted) {
     return converted ? "absolute, as converted for MLX" : "zero-centred, as published";
@@ -280,24 +202,39 @@ static void print_model(const report *r) {
     const weft_model_config *c = &r->dir.config;
     char a[32], b[32];
     printf("model         %s\n", r->dir.path);
-    printf("family        %s: %d layers, %d Gated DeltaNet and %d attention\n", family(r), c->n_layers,
-           weft_config_count(c, WEFT_LAYER_GDN), weft_config_count(c, WEFT_LAYER_ATTENTION));
-    printf("sizes         hidden %d, vocabulary %d, trained for %s tokens\n", c->hidden_size, c->vocab_size,
+    printf("family        %s: %d layers", c->type, c->n_layers);
+    const char *before = ": ";
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int n = weft_config_count(c, kinds[i].kind);
+        if (!n) continue;
+        printf("%s%d %s", before, n, kinds[i].name);
+        before = ", ";
+    }
+    printf("\nsizes         hidden %d, vocabulary %d, trained for %s tokens\n", c->hidden_size, c->vocab_size,
            grouped(c->max_position, a));
-    printf("attention     %d heads, %d of keys and values, %d wide, %d of it rotary\n", c->n_heads, c->full.n_kv_heads,
-           c->full.head_dim, c->full.rope.width);
-    printf("delta net     %d value heads of %d, %d key heads of %d, convolution over %d\n", c->gdn_v_heads, c->gdn_v_dim,
-           c->gdn_k_heads, c->gdn_k_dim, c->conv_kernel);
-    if (c->n_experts)
-        printf("feed-forward  %d of %d experts, %d wide, and a shared one, %d wide\n", c->top_k, c->n_experts, c->moe_intermediate,
-               c->shared_intermediate);
-    else
-        printf("feed-forward  %d wide\n", c->intermediate_size);
-    printf("parameters    %s in the trunk", grouped(r->parameters.trunk, a));
-    if (c->n_experts) printf(", %s of them used by a token", grouped(r->parameters.active, b));
+    if (weft_config_count(c, WEFT_LAYER_ATTENTION)) print_heads("attention", c->n_heads, &c->full);
+    if (c->window) {
+        print_heads("sliding", c->n_heads, &c->sliding);
+        printf("window        %d tokens\n", c->window);
+    }
+    if (weft_config_count(c, WEFT_LAYER_GDN))
+        printf("delta net     %d value heads of %d, %d key heads of %d, convolution over %d\n", c->gdn_v_heads, c->gdn_v_dim,
+               c->gdn_k_heads, c->gdn_k_dim, c->conv_kernel);
+    if (weft_config_count(c, WEFT_LAYER_MAMBA))
+        printf("mamba         %d heads of %d, states of %d, %d groups, convolution over %d\n", c->mamba_heads, c->mamba_head_dim,
+               c->mamba_state, c->mamba_groups, c->conv_kernel);
+    if (c->intermediate_size) printf("feed-forward  %d wide\n", c->intermediate_size);
+    if (c->n_experts) {
+        printf("experts       %d of %d, %d wide", c->top_k, c->n_experts, c->moe_intermediate);
+        if (c->moe_latent) printf(", on %d latent columns", c->moe_latent);
+        if (c->shared_intermediate) printf(", and a shared one, %d wide", c->shared_intermediate);
+        putchar('\n');
+    }
+    printf("parameters    %s in the trunk", grouped(r->parameters, a));
+    if (c->n_experts) printf(", %s of them used by a token", grouped(active(r), b));
     printf("\noutput head   %s\n", r->dir.head ? "a matrix of its own" : "the embedding");
     if (r->dir.mtp)
-        printf("MTP head      %s parameters; norms %s%s\n", grouped(r->parameters.mtp, a), norms(r->dir.mtp_converted),
+        printf("MTP head      %s parameters; norms %s%s\n", grouped(r->mtp, a), norms(r->dir.mtp_converted),
                r->dir.mtp_head ? "; an output head of its own" : "");
     else
         printf("MTP head      none%s\n", c->mtp_layers ? ": the config announces one, but its tensors are not in these files" : "");
@@ -403,7 +340,7 @@ static int print_json(const report *r) {
     const weft_model_config *c = &r->dir.config;
     struct json_object *o = json_object_new_object();
     put_text(o, "model", r->dir.path);
-    put_text(o, "family", family(r));
+    put_text(o, "family", c->type);
     put_int(o, "layers", c->n_layers);
     put_int(o, "attention_layers", weft_config_count(c, WEFT_LAYER_ATTENTION));
     put_int(o, "hidden_size", c->hidden_size);
@@ -411,14 +348,14 @@ static int print_json(const report *r) {
     put_int(o, "max_position", c->max_position);
     put_int(o, "experts", c->n_experts);
     put_int(o, "experts_per_token", c->top_k);
-    put_int(o, "parameters", r->parameters.trunk);
-    put_int(o, "active_parameters", r->parameters.active);
+    put_int(o, "parameters", r->parameters);
+    put_int(o, "active_parameters", active(r));
     put_bool(o, "tied_head", !r->dir.head);
     put_bool(o, "converted_norms", r->dir.converted);
     struct json_object *mtp = NULL;
     if (r->dir.mtp) {
         mtp = json_object_new_object();
-        put_int(mtp, "parameters", r->parameters.mtp);
+        put_int(mtp, "parameters", r->mtp);
         put_bool(mtp, "converted_norms", r->dir.mtp_converted);
         put_bool(mtp, "own_head", r->dir.mtp_head != NULL);
     }
@@ -458,17 +395,8 @@ static weft_status inspect(report *r, const char *path, int64_t context, const w
     WEFT_TRY(weft_model_dir_open(&r->dir, path, e));
     WEFT_TRY(find_packed(r, want->cache_dir, e));
     WEFT_TRY(plan(r, context, want, e)); /* checks every tensor against the config */
-    WEFT_TRY(add_model(r, e));
+    WEFT_TRY(weft_model_list(&r->dir, add, r, e));
     for (size_t i = 0; i < weft_tensors_count(r->dir.tensors); i++) r->file_bytes += weft_tensors_at(r->dir.tensors, i)->bytes;
-    r->parameters = count_parameters(&r->dir.config, !r->dir.head);
-    char layer[256];
-    int inner = r->dir.mtp ? dense_inner(r, path_of(layer, "%slayers.0.", r->dir.mtp)) : 0;
-    if (inner) {
-        weft_model_config dense = r->dir.config;
-        dense.n_experts = 0;
-        dense.intermediate_size = inner;
-        r->parameters.mtp = count_parameters(&dense, true).mtp;
-    }
     return WEFT_OK;
 }
 

@@ -59,7 +59,6 @@ static int window_pages(const weft_config *c, const weft_model *model) {
     return !window ? 0 : most < all ? most : all;
 }
 
-/* Completes the plan by what only the model knows. */
 /* The model's folder, and the drafter's where there is one. */
 static void close_folders(weft_folders *f) {
     weft_model_dir_close(&f->model);
@@ -77,6 +76,7 @@ static weft_status load_model(weft_model **model, weft_dev *dev, const weft_fold
     return weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e);
 }
 
+/* Completes the plan by what only the model knows. */
 static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folders *folders, weft_memory *memory,
                             weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;
@@ -145,9 +145,9 @@ static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
 static weft_status mark_allowed(weft_engine *g, weft_error *e) {
     int n = weft_model_vocab(g->model), some = 0;
     for (int id = 0; id < n; id++) some += g->allowed[id] = !g->tokenizer || weft_tokenizer_valid(g->tokenizer, id);
-    if (g->tokenizer && weft_tokenizer_size(g->tokenizer) > n)
+    if (g->tokenizer && weft_tokenizer_plain_size(g->tokenizer) > n)
         return weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has %d ids, the model %d: they do not belong together",
-                         g->folders.model.path, weft_tokenizer_size(g->tokenizer), n);
+                         g->folders.model.path, weft_tokenizer_plain_size(g->tokenizer), n);
     return some ? WEFT_OK : weft_fail(e, WEFT_EFORMAT, "%s: the tokenizer has no token", g->folders.model.path);
 }
 
@@ -323,6 +323,11 @@ void weft_ids_free(int32_t *ids) {
  * ----------------------------------------------------------------------------------------------------------------------- */
 
 static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
+    if (!weft_model_has_head(g->model))
+        return weft_fail(
+            e, WEFT_ESUPPORT,
+            "this checkpoint has no output head: it turns texts into vectors, which this version does not serve, and cannot "
+            "generate");
     if (!d->n_prompt || !d->prompt) return weft_fail(e, WEFT_EINVAL, "the prompt is empty: at least one token is needed");
     if (d->max_tokens < 1) return weft_fail(e, WEFT_EINVAL, "max_tokens is %d; at least 1 is needed", d->max_tokens);
     if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)

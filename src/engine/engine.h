@@ -80,6 +80,8 @@ struct weft_engine {
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
     weft_stats stats;
+    uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
+    bool warned;              /* about them */
 };
 
 /* Pages of layers with a sliding window that a request holds at most, at `rows` rows in a pass. */

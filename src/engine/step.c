@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/fpu.h"
+#include "base/log.h"
 #include "engine/engine.h"
 
 static bool is_end(const weft_engine *g, int32_t id) {
@@ -102,6 +103,7 @@ static void absorb(weft_request *r, int *logit) {
         }
         if (i < r->n_draft) {
             g->stats.drafted[i]++;
+            if (!i && !r->drafts) g->drafted++;
             r->stats.drafted[i]++;
         }
         if (is_end(g, id) && !r->ignore_end) {
@@ -118,6 +120,7 @@ static void absorb(weft_request *r, int *logit) {
         bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
         if (agreed) {
             g->stats.accepted[i]++;
+            if (!i && !r->drafts) g->agreed++;
             r->stats.accepted[i]++;
             if (!full) { /* its row is final now; the last token of an answer stays pending */
                 r->done++;
@@ -130,6 +133,19 @@ static void absorb(weft_request *r, int *logit) {
         }
         if (!agreed) return;
     }
+}
+
+/* Drafts that are hardly ever right are no bad luck: a drafter of another model, or norms that were taken for what they are not.
+ * The text is right all the same. Said once. */
+static void watch_drafts(weft_engine *g) {
+    enum { ENOUGH = 1000, FLOOR = 20 }; /* first drafts; one of so many */
+    if (g->warned || g->drafted < ENOUGH || g->agreed * FLOOR >= g->drafted) return;
+    g->warned = true;
+    weft_log(WEFT_LOG_WARN,
+             "of %llu first drafts %llu were accepted: the drafter does not fit the model, or its norms are stored in another "
+             "convention "
+             "than its file shows. Answers are right but slow: use depth 0, and a drafter from the model's own publisher",
+             (unsigned long long)g->drafted, (unsigned long long)g->agreed);
 }
 
 static weft_status step_run(weft_engine *g, weft_error *e) {
@@ -149,6 +165,7 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
         absorb(r, &logit);
         weft_place_release(r);
     }
+    watch_drafts(g);
     bool prefill = g->stats.prompt_tokens > prompts;
     *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
     if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;

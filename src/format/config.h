@@ -75,7 +75,7 @@ typedef struct weft_quant {
 
 typedef struct weft_model_config {
     weft_family family;
-    const char *type; /* model_type as the file spells it: "qwen3_moe" */
+    const char *type; /* model_type of its text part as the file spells it: "qwen3_moe" */
     weft_dtype dtype; /* what the publisher computed in; WEFT_DTYPES: not said */
 
     int vocab_size;
@@ -84,7 +84,7 @@ typedef struct weft_model_config {
     int n_layers;
     uint8_t layer_kind[WEFT_MAX_LAYERS]; /* weft_layer_kind of layers 0..n_layers-1 */
     float norm_eps;
-    int max_position;           /* the context the model was trained for */
+    int max_position;           /* the context the model was trained for; with YaRN at least what that stretches it to */
     weft_tie tie;               /* is the output head the embedding? */
     weft_activation activation; /* of feed-forward blocks; RELU2 blocks have no gate */
     float logit_cap;            /* logits are cap * tanh(logit / cap); 0: as they are */

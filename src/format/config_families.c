@@ -150,6 +150,8 @@ static weft_status read_experts(weft_model_config *c, weft_json_at text, weft_er
 }
 
 static weft_status check_heads(const weft_model_config *c, const weft_heads *h, weft_json_at text, weft_error *e) {
+    if (h->head_dim % 2) /* dimensions turn in pairs */
+        return weft_fail(e, WEFT_EFORMAT, "'%shead_dim' is %d; expected an even number", text.path, h->head_dim);
     if (c->n_heads % h->n_kv_heads == 0) return WEFT_OK;
     return weft_fail(e, WEFT_EFORMAT, "'%snum_attention_heads' is %d, not a multiple of 'num_key_value_heads' %d", text.path,
                      c->n_heads, h->n_kv_heads);

@@ -78,6 +78,7 @@ weft_status weft_config_rope(weft_model_config *c, weft_json_at text, const char
         WEFT_TRY(weft_json_object(rope, layers, &rope.object, e));
         snprintf(path, sizeof path, "rope_parameters.%s.", layers);
         rope.path = path;
+        old.object = NULL; /* an older copy, which would be for the full layers */
     }
     *r = (weft_rope){.kind = WEFT_ROPE_DEFAULT, .theta = theta};
     weft_rope_kind old_kind = WEFT_ROPE_DEFAULT;

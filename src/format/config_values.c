@@ -55,12 +55,12 @@ weft_status weft_config_want_activation(weft_json_at at, const char *key, weft_a
     return weft_fail(e, WEFT_ESUPPORT, "'%s%s' is '%.80s', which is not supported; '%s' is", at.path, key, is, wanted);
 }
 
-/* "linear_attention and full_attention", of each kind the first word. */
+/* "linear_attention or full_attention" */
 static const char *allowed_text(char buf[200], const weft_config_word *words, size_t n) {
     size_t len = 0;
     buf[0] = 0;
     for (size_t i = 0; i < n; i++)
-        len += (size_t)snprintf(buf + len, 200 - len, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " and ", words[i].word);
+        len += (size_t)snprintf(buf + len, 200 - len, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", words[i].word);
     return buf;
 }
 
@@ -81,8 +81,8 @@ weft_status weft_config_layers(weft_model_config *c, weft_json_at at, const char
         WEFT_TRY(weft_json_text_value(json_object_array_get_idx(list, (size_t)i), at, key, &kind, e));
         while (w < n && strcmp(kind, words[w].word) != 0) w++;
         if (w == n)
-            return weft_fail(e, WEFT_ESUPPORT, "'%s%s' calls layer %d '%.80s', which is not supported; %s are", at.path, key, i,
-                             kind, allowed_text(allowed, words, n));
+            return weft_fail(e, WEFT_ESUPPORT, "'%s%s' calls layer %d '%.80s', which is not supported; expected %s", at.path, key,
+                             i, kind, allowed_text(allowed, words, n));
         c->layer_kind[i] = (uint8_t)words[w].kind;
     }
     return WEFT_OK;

@@ -84,6 +84,10 @@ static weft_status find_trunk(weft_model_dir *d, weft_error *e) {
     if (!d->trunk)
         return weft_fail(e, WEFT_EFORMAT, "%s: the tensor '%s%s' is missing, under every known prefix", d->path,
                          nemotron ? "backbone." : "model.", name);
+    /* Configs of embedding models name another vocabulary than their tables have. */
+    const weft_tensor *table = find(d, d->trunk, name);
+    if (d->config.family == WEFT_FAMILY_LLAMA && table->rank == 2 && table->shape[0] > 1 && table->shape[0] < 1 << 24)
+        d->config.vocab_size = (int)table->shape[0];
     const char *head = first_with(d, heads, COUNT(heads), ".weight");
     d->head = d->config.tie == WEFT_TIE_YES ? NULL : head;
     if (d->config.tie != WEFT_TIE_NO || head) return WEFT_OK;

@@ -52,6 +52,9 @@ extern const weft_family_methods weft_qwen_hybrid, weft_llama, weft_gemma3, weft
 float weft_root_bf16(int n);
 /* Embeds the step's tokens into s.x. */
 void weft_model_embed(weft_model *m);
+/* Loads what comes before the layers, and what comes after them: the embedding; the final norm and the head. */
+void weft_load_embedding(weft_model *m, weft_loader *l);
+void weft_load_head(weft_model *m, weft_loader *l);
 /* Modules of an MTP head by their names after the head's prefix. */
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm);
 

@@ -42,7 +42,7 @@ static void load(weft_model *m, weft_loader *l) {
     l->shift = true;
     weft_coef *full = weft_rope_frequencies(l, &c->full), *sliding = weft_rope_frequencies(l, &c->sliding);
     m->embed_scale = weft_root_bf16(c->hidden_size);
-    m->embed = weft_load_mat(l, weft_loader_path(l, trunk, "embed_tokens"), c->vocab_size, c->hidden_size);
+    weft_load_embedding(m, l);
     for (int i = 0; i < c->n_layers; i++) {
         layer *y = &g->layers[i];
         const char *path = weft_loader_path(l, trunk, "layers.%d", i);
@@ -55,8 +55,7 @@ static void load(weft_model *m, weft_loader *l) {
         weft_mlp_load(&y->mlp, l, &m->s, weft_loader_path(l, path, ".mlp"), c->intermediate_size);
         y->ffn_out_norm = weft_load_gain(l, weft_loader_path(l, path, ".post_feedforward_layernorm"), c->hidden_size);
     }
-    m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size);
-    m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, c->vocab_size, c->hidden_size) : m->embed;
+    weft_load_head(m, l);
 }
 
 const weft_family_methods weft_gemma3 = {.bytes = sizeof(gemma3), .load = load, .trunk = trunk};

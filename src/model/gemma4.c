@@ -141,7 +141,7 @@ static void load(weft_model *m, weft_loader *l) {
     }
     weft_coef *full = weft_rope_frequencies(l, &c->full), *sliding = weft_rope_frequencies(l, &c->sliding);
     m->embed_scale = weft_root_bf16(c->hidden_size);
-    m->embed = weft_load_mat(l, weft_loader_path(l, trunk, "embed_tokens"), c->vocab_size, c->hidden_size);
+    weft_load_embedding(m, l);
     if (c->layer_inputs) load_inputs(g, l);
     for (int i = 0; i < c->n_layers; i++) {
         bool slides = c->layer_kind[i] == WEFT_LAYER_SLIDING;
@@ -155,8 +155,7 @@ static void load(weft_model *m, weft_loader *l) {
                                &traits, &inputs);
         if (i < own) *last = &g->layers[i].attention.op;
     }
-    m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size);
-    m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, c->vocab_size, c->hidden_size) : m->embed;
+    weft_load_head(m, l);
 }
 
 const weft_family_methods weft_gemma4 = {.bytes = sizeof(gemma4), .load = load, .trunk = trunk};

@@ -89,7 +89,7 @@ static source *new_source(weft_loader *l, int64_t n_parts, int64_t copies) {
 
 static bool find(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t k, weft_weight *w) {
     if (l->status == WEFT_OK) l->status = weft_weight_find(l->dir->tensors, l->config, path, experts, n, k, w, l->e);
-    if (l->status == WEFT_OK && l->sink && l->last != w->values) l->sink(l->sink_ctx, path, w);
+    if (l->status == WEFT_OK && l->sink && l->last != w->values) l->sink(l->sink_ctx, path, w, w->experts * w->n * w->k);
     l->last = w->values;
     return l->status == WEFT_OK;
 }
@@ -262,9 +262,7 @@ float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_
     for (int i = 0; i < rank; i++) n *= (size_t)shape[i]; /* sizes of a checked configuration */
     float *v = weft_arena_get(&l->arena, n, sizeof *v);
     l->status = v ? weft_tensor_read_f32(l->dir->tensors, name, rank, shape, v, l->e) : weft_fail_oom(l->e, name);
-    if (l->status == WEFT_OK && l->sink)
-        l->sink(l->sink_ctx, name,
-                &(weft_weight){.experts = 1, .n = 1, .k = (int64_t)n, .values = weft_tensors_find(l->dir->tensors, name)});
+    if (l->status == WEFT_OK && l->sink) l->sink(l->sink_ctx, name, NULL, (int64_t)n);
     return l->status == WEFT_OK ? v : NULL;
 }
 

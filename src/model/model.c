@@ -75,6 +75,9 @@ const weft_buf *weft_model_logits_buf(const weft_model *m) {
 int weft_model_vocab(const weft_model *m) {
     return m->vocab;
 }
+bool weft_model_has_head(const weft_model *m) {
+    return m->output.w != NULL;
+}
 bool weft_model_has_mtp(const weft_model *m) {
     return m->has_mtp;
 }
@@ -89,6 +92,15 @@ int weft_model_window(const weft_model *m) {
 }
 
 /* ---- loading ------------------------------------------------------------------------------------------------------------- */
+
+void weft_load_embedding(weft_model *m, weft_loader *l) {
+    m->embed = weft_load_mat(l, weft_loader_path(l, l->dir->trunk, "%s", l->dir->embedding), m->vocab, m->hidden_size);
+}
+void weft_load_head(weft_model *m, weft_loader *l) {
+    m->final_norm = weft_load_gain(l, weft_loader_path(l, l->dir->trunk, "%s", l->dir->norm), m->hidden_size);
+    if (l->dir->headless) return;
+    m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, m->vocab, m->hidden_size) : m->embed;
+}
 
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm) {
     weft_mtp *h = &m->mtp;

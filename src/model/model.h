@@ -30,12 +30,13 @@ weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir 
                             int logit_rows, weft_error *e);
 void weft_model_close(weft_model *m);
 
-/* Takes a weight or a small vector (n 1) that a model consists of, with the module's or tensor's path. */
-typedef void (*weft_model_sink)(void *ctx, const char *path, const weft_weight *w);
+/* Takes what a model consists of: a weight with its module's path, or a small tensor (w NULL) with its name; so many numbers. */
+typedef void (*weft_model_sink)(void *ctx, const char *path, const weft_weight *w, int64_t n);
 /* Checks a model's tensors and hands them over one by one, in the order of a forward pass; reads only small ones. */
 weft_status weft_model_list(const weft_model_dir *dir, weft_model_sink sink, void *ctx, weft_error *e);
 
-int weft_model_vocab(const weft_model *m); /* columns of the logits */
+int weft_model_vocab(const weft_model *m);     /* columns of the logits */
+bool weft_model_has_head(const weft_model *m); /* false: there are hidden rows only, no logits */
 bool weft_model_has_mtp(const weft_model *m);
 bool weft_model_drafts(const weft_model *m); /* it has an MTP head or an assistant */
 /* Whether a draft's position is one after the draft before it: otherwise all stand at the pending token's. */

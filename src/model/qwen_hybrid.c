@@ -104,12 +104,11 @@ static void load(weft_model *m, weft_loader *l) {
     }
     l->shift = !l->dir->converted;
     weft_coef *freq = weft_rope_frequencies(l, &c->full);
-    m->embed = weft_load_mat(l, weft_loader_path(l, trunk, "embed_tokens"), c->vocab_size, c->hidden_size);
+    weft_load_embedding(m, l);
     for (int i = 0; i < c->n_layers; i++)
         layer_load(&q->layers[i], l, &m->s, weft_loader_path(l, trunk, "layers.%d", i), c->layer_kind[i] == WEFT_LAYER_ATTENTION,
                    freq, 0);
-    m->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), c->hidden_size);
-    m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, c->vocab_size, c->hidden_size) : m->embed;
+    weft_load_head(m, l);
     if (m->has_mtp) mtp_load(q, l, freq);
 }
 

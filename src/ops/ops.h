@@ -104,7 +104,7 @@ int weft_gdn_layer(weft_dev *dev, const weft_gdn_shape *shape);
 typedef struct weft_mamba_shape {
     int n_heads, head_dim;
     int n_groups, state_dim; /* of B and C; head h uses group h / (n_heads / n_groups) */
-    int conv_kernel;         /* taps of the depthwise convolution */
+    int conv_kernel;         /* taps of the depthwise convolution, 1..16 */
 } weft_mamba_shape;
 /* A Mamba-2 layer in every slot: state [n_heads, head_dim, state_dim] and the last conv_kernel - 1 raw rows. */
 int weft_mamba_layer(weft_dev *dev, const weft_mamba_shape *shape);

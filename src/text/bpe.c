@@ -1,7 +1,7 @@
 /* bpe.c: merges by a priority queue.
  *
  * The tokens of a piece form a list; the queue holds every adjacent pair that has a rule, as rank << 32 | place of its left token.
- * A merge makes at most two new pairs, so that n bytes take O(n log n) steps. Entries are not removed when a neighbour changes:
+ * A merge makes at most two new pairs, so that n tokens take O(n log n) steps. Entries are not removed when a neighbour changes:
  * one is stale if its two tokens are no longer those of its rule. */
 #include "text/bpe.h"
 
@@ -42,6 +42,7 @@ void weft_bpe_free(weft_bpe *b) {
 }
 
 void weft_bpe_work_free(weft_bpe_work *w) {
+    weft_vec_free(&w->row);
     weft_free(w->node);
     weft_free(w->heap);
     *w = (weft_bpe_work){0};
@@ -69,16 +70,18 @@ static uint64_t entry(const weft_bpe *b, const struct weft_bpe_node *node, int32
     return r ? (uint64_t)(r - 1) << 32 | (uint32_t)at : UINT64_MAX;
 }
 
-bool weft_bpe_encode(const weft_bpe *b, weft_bpe_work *w, const char *s, size_t n, weft_ids *out) {
-    if (n == 1) return weft_vec_push(out, b->byte[(uint8_t)s[0]]);
+bool weft_bpe_merge(const weft_bpe *b, weft_bpe_work *w, weft_ids *out) {
+    const int32_t *row = w->row.v;
+    size_t n = w->row.n;
+    if (n == 0) return true;
+    if (n == 1) return weft_vec_push(out, row[0]);
     /* n - 1 entries at first, and each of at most n - 1 merges takes one out and puts two in */
     if (!weft_vec_room((void **)&w->node, &w->node_cap, n, sizeof *w->node) ||
         !weft_vec_room((void **)&w->heap, &w->heap_cap, 2 * n, sizeof *w->heap))
         return false;
     struct weft_bpe_node *node = w->node;
     uint64_t *heap = w->heap;
-    for (size_t i = 0; i < n; i++)
-        node[i] = (struct weft_bpe_node){b->byte[(uint8_t)s[i]], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
+    for (size_t i = 0; i < n; i++) node[i] = (struct weft_bpe_node){row[i], (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
     size_t queued = 0;
     for (size_t i = 0; i + 1 < n; i++) {
         uint64_t x = entry(b, node, (int32_t)i);

@@ -1,5 +1,5 @@
-/* bpe.h: byte pair encoding: the bytes of a piece become tokens, then the adjacent pair that was learned first is merged, the
- * leftmost one first, until no pair is known. */
+/* bpe.h: byte pair encoding: a piece is a row of tokens, one for each byte or character; the adjacent pair that was learned first
+ * is merged, the leftmost one first, until no pair is known. */
 #ifndef WEFT_TEXT_BPE_H
 #define WEFT_TEXT_BPE_H
 
@@ -10,7 +10,6 @@ typedef struct weft_bpe_rule {
 } weft_bpe_rule;
 
 typedef struct weft_bpe {
-    int32_t byte[256];    /* the token of each byte */
     weft_bpe_rule *rules; /* by rank: rules[0] was learned first */
     size_t n_rules;
     uint32_t *table; /* open addressing by (left, right): rank + 1, 0 is free; a power of two, at most half full */
@@ -18,19 +17,22 @@ typedef struct weft_bpe {
 } weft_bpe;
 
 /* Takes rules, allocated by weft_calloc, over, also on failure. Where a pair occurs twice, the later rank counts (as in the
- * reference library). `byte` is the caller's to fill. False when memory is short. */
+ * reference library). False when memory is short. */
 bool weft_bpe_init(weft_bpe *b, weft_bpe_rule *rules, size_t n);
 void weft_bpe_free(weft_bpe *b);
 
 /* Scratch memory, kept between calls; zero-initialise. */
 typedef struct weft_bpe_work {
+    weft_ids row; /* what is to be merged: filled by the caller */
     struct weft_bpe_node *node;
     uint64_t *heap;
     size_t node_cap, heap_cap;
 } weft_bpe_work;
 void weft_bpe_work_free(weft_bpe_work *w);
 
-/* Appends the ids of s[0..n), 1 <= n < 2^31, in O(n log n). False when memory is short. */
-bool weft_bpe_encode(const weft_bpe *b, weft_bpe_work *w, const char *s, size_t n, weft_ids *out);
+#define WEFT_BPE_LONGEST ((size_t)INT32_MAX) /* tokens in a row */
+
+/* Appends what w->row becomes, in O(n log n). False when memory is short. */
+bool weft_bpe_merge(const weft_bpe *b, weft_bpe_work *w, weft_ids *out);
 
 #endif

@@ -15,6 +15,7 @@
 
 struct weft_split_rule {
     pcre2_code *code;
+    weft_split_how how;
 };
 
 static void *take(PCRE2_SIZE n, void *ctx) {
@@ -94,7 +95,7 @@ static weft_status translate(const char *p, size_t n, weft_str *out, weft_error 
     return WEFT_OK;
 }
 
-static weft_status compile(const char *pattern, size_t n, pcre2_code **code, weft_error *e) {
+static weft_status compile(const char *pattern, size_t n, bool literal, pcre2_code **code, weft_error *e) {
     pcre2_general_context *memory = pcre2_general_context_create(take, give, NULL);
     pcre2_compile_context *context = memory ? pcre2_compile_context_create(memory) : NULL;
     if (!context) {
@@ -105,8 +106,8 @@ static weft_status compile(const char *pattern, size_t n, pcre2_code **code, wef
     int error;
     PCRE2_SIZE at;
     weft_status status = WEFT_OK;
-    *code = pcre2_compile((PCRE2_SPTR)pattern, n, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at,
-                          context);
+    const uint32_t options = literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    *code = pcre2_compile((PCRE2_SPTR)pattern, n, PCRE2_UTF | options, &error, &at, context);
     if (*code) {
         uint32_t empty = 0;
         pcre2_pattern_info(*code, PCRE2_INFO_MATCHEMPTY, &empty);
@@ -124,15 +125,17 @@ static weft_status compile(const char *pattern, size_t n, pcre2_code **code, wef
     return status;
 }
 
-weft_status weft_split_add(weft_split *s, const char *pattern, size_t n, weft_error *e) {
+weft_status weft_split_add(weft_split *s, const char *pattern, size_t n, weft_split_how how, weft_error *e) {
     if (s->n == WEFT_SPLIT_MOST) return weft_fail(e, WEFT_ESUPPORT, "more than %d split patterns", WEFT_SPLIT_MOST);
     if (n > PATTERN_LONGEST) return weft_fail(e, WEFT_ESUPPORT, "a split pattern of more than %d bytes", PATTERN_LONGEST);
     struct weft_split_rule *rule = weft_calloc(1, sizeof *rule);
     if (!rule) return weft_fail_oom(e, "the split pattern");
     s->rule[s->n++] = rule; /* weft_split_free() clears up after a failure */
+    rule->how = how;
+    if (how.literal) return compile(pattern, n, true, &rule->code, e);
     weft_str text = {0};
     weft_status status = translate(pattern, n, &text, e);
-    if (status == WEFT_OK) status = compile(weft_str_z(&text), text.n, &rule->code, e);
+    if (status == WEFT_OK) status = compile(weft_str_z(&text), text.n, false, &rule->code, e);
     weft_str_free(&text);
     return status;
 }
@@ -161,27 +164,56 @@ static weft_status match_failed(int rc, weft_error *e) {
     return weft_fail(e, WEFT_ESUPPORT, "the tokenizer's split pattern cannot be run on this text: %s", (const char *)why);
 }
 
-static weft_status cut(struct run *r, int level, const char *text, size_t n) {
-    if (n == 0) return WEFT_OK;
-    if (level == r->split->n) return r->sink(r->ctx, text, n, r->e);
-    const pcre2_code *code = r->split->rule[level]->code;
-    pcre2_match_data *found = r->match[level];
-    for (size_t at = 0; at < n;) {
-        const uint32_t how = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-        int rc = pcre2_match(code, (PCRE2_SPTR)text, n, at, how, found, r->limits);
-        if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter backtracks on the heap */
-            rc = pcre2_match(code, (PCRE2_SPTR)text, n, at, how | PCRE2_NO_JIT, found, r->limits);
-        if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) return match_failed(rc, r->e);
-        const PCRE2_SIZE *edge = pcre2_get_ovector_pointer(found);
-        size_t start = rc < 0 ? n : edge[0], end = rc < 0 ? n : edge[1];
-        WEFT_TRY(cut(r, level + 1, text + at, start - at));
-        WEFT_TRY(cut(r, level + 1, text + start, end - start));
-        at = end;
+static weft_status cut(struct run *r, int level, const char *text, size_t n);
+
+/* The stretch of a text that is not handed on yet, as the next one may belong to it. */
+struct pending {
+    size_t from, to; /* to == 0: there is none */
+    bool match;
+};
+
+/* Takes the stretch text[from..to), which follows the pending one. */
+static weft_status stretch(struct run *r, int level, const char *text, struct pending *p, size_t from, size_t to, bool match) {
+    const weft_split_behavior how = r->split->rule[level]->how.behavior;
+    bool joins = false; /* the pending one and this one are one piece */
+    if (from == to) return WEFT_OK;
+    if (how == WEFT_SPLIT_REMOVED && match) return WEFT_OK;
+    if (how == WEFT_SPLIT_MERGED_WITH_PREVIOUS) joins = match && !p->match;
+    if (how == WEFT_SPLIT_MERGED_WITH_NEXT) joins = !match && p->match;
+    if (how == WEFT_SPLIT_CONTIGUOUS) joins = match == p->match;
+    if (joins && p->to) {
+        p->to = to;
+    } else {
+        if (p->to) WEFT_TRY(cut(r, level + 1, text + p->from, p->to - p->from));
+        p->from = from, p->to = to;
     }
+    p->match = match;
     return WEFT_OK;
 }
 
+static weft_status cut(struct run *r, int level, const char *text, size_t n) {
+    if (level == r->split->n) return r->sink(r->ctx, text, n, r->e);
+    const struct weft_split_rule *rule = r->split->rule[level];
+    pcre2_match_data *found = r->match[level];
+    struct pending p = {0};
+    for (size_t at = 0; at < n;) {
+        const uint32_t how = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+        int rc = pcre2_match(rule->code, (PCRE2_SPTR)text, n, at, how, found, r->limits);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter backtracks on the heap */
+            rc = pcre2_match(rule->code, (PCRE2_SPTR)text, n, at, how | PCRE2_NO_JIT, found, r->limits);
+        if (rc < 0 && rc != PCRE2_ERROR_NOMATCH) return match_failed(rc, r->e);
+        const PCRE2_SIZE *edge = pcre2_get_ovector_pointer(found);
+        size_t start = rc < 0 ? n : edge[0], end = rc < 0 ? n : edge[1];
+        WEFT_TRY(stretch(r, level, text, &p, at, start, rule->how.invert));
+        WEFT_TRY(stretch(r, level, text, &p, start, end, !rule->how.invert));
+        at = end;
+    }
+    return p.to ? cut(r, level + 1, text + p.from, p.to - p.from) : WEFT_OK;
+}
+
 weft_status weft_split_run(const weft_split *s, const char *text, size_t n, weft_piece_sink sink, void *ctx, weft_error *e) {
+    if (n == 0) return WEFT_OK;
+    if (s->n == 0) return sink(ctx, text, n, e);
     struct run r = {.split = s, .sink = sink, .ctx = ctx, .e = e};
     pcre2_general_context *memory = pcre2_general_context_create(take, give, NULL);
     bool ok = memory && (r.limits = pcre2_match_context_create(memory));

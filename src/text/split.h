@@ -6,6 +6,8 @@
 #ifndef WEFT_TEXT_SPLIT_H
 #define WEFT_TEXT_SPLIT_H
 
+#include <stdbool.h>
+
 #include "base/error.h"
 
 #define WEFT_SPLIT_MOST 8 /* expressions of one tokenizer, applied one after the other */
@@ -15,8 +17,24 @@ typedef struct weft_split {
     int n;
 } weft_split; /* zero-initialise */
 
-/* Adds an expression: pieces of the text that match it, and those between, become pieces of their own ("Isolated"). */
-weft_status weft_split_add(weft_split *s, const char *pattern, size_t n, weft_error *e);
+/* What becomes of a match: a piece of its own; a part of the piece before it or after it (of that which did not match; two matches
+ * in a row stay apart); one piece with the matches next to it; nothing. */
+typedef enum weft_split_behavior {
+    WEFT_SPLIT_ISOLATED,
+    WEFT_SPLIT_MERGED_WITH_PREVIOUS,
+    WEFT_SPLIT_MERGED_WITH_NEXT,
+    WEFT_SPLIT_CONTIGUOUS,
+    WEFT_SPLIT_REMOVED,
+} weft_split_behavior;
+
+typedef struct weft_split_how {
+    weft_split_behavior behavior;
+    bool literal; /* the pattern is a text, not an expression */
+    bool invert;  /* what lies between matches counts as the match */
+} weft_split_how;
+
+/* Adds an expression, by which every piece so far is cut further. */
+weft_status weft_split_add(weft_split *s, const char *pattern, size_t n, weft_split_how how, weft_error *e);
 void weft_split_free(weft_split *s);
 
 /* Takes one piece, never empty. */

@@ -1,4 +1,5 @@
-/* tokenizer.h: text to token ids and back, as the model was trained: byte-level BPE from a tokenizer.json.
+/* tokenizer.h: text to token ids and back, as the model was trained: byte pair encoding from a tokenizer.json, of bytes
+ * (Qwen, Llama 3, Nemotron) or of characters (Gemma, Llama 2).
  *
  * Ids are those of the reference library (Hugging Face tokenizers). A file that asks for anything this version does not do is
  * refused with the name of it: a near miss in tokenisation makes a model quietly worse.
@@ -41,14 +42,18 @@ weft_status weft_tokenizer_encode(const weft_tokenizer *t, const weft_text_part 
  */
 const int32_t *weft_tokenizer_prefix(const weft_tokenizer *t, size_t *n);
 
-/* The token whose bytes are text ("<|im_end|>", " the"), -1 if there is none. */
+/* The token whose bytes are text ("<|im_end|>", " the"), -1 if there is none. Where a text is what several tokens are, that which
+ * text is encoded as. */
 int32_t weft_tokenizer_find(const weft_tokenizer *t, const char *text);
 
 int32_t weft_tokenizer_size(const weft_tokenizer *t); /* the highest id + 1; a model's vocabulary may be padded beyond */
+/* The same without added tokens. A model may lack ids beyond it: those of pictures in files that its family shares. */
+int32_t weft_tokenizer_plain_size(const weft_tokenizer *t);
 /* Whether a token with this id exists: false for gaps, for the padded tail, and for anything else that is no id. */
 bool weft_tokenizer_valid(const weft_tokenizer *t, int32_t id);
 bool weft_tokenizer_special(const weft_tokenizer *t, int32_t id);
-/* A token's *n bytes, not terminated: perhaps a piece of a character. NULL for an id that is not valid. */
+/* A token's *n bytes, not terminated: perhaps a piece of a character. NULL for an id that is not valid. Some tokenizers leave a
+ * space out at the beginning of a text, which only decoding knows. */
 const char *weft_tokenizer_bytes(const weft_tokenizer *t, int32_t id, size_t *n);
 
 /* Appends the text of ids: their bytes, repaired as utf8.h says. Special tokens are left out unless with_special. An id that is
@@ -57,10 +62,13 @@ weft_status weft_tokenizer_decode(const weft_tokenizer *t, const int32_t *ids, s
                                   weft_error *e);
 
 /* Decoding while tokens arrive. A character may be spread over several tokens; only whole ones are handed out, so that some tokens
- * add nothing. All pieces and the end together are what weft_tokenizer_decode gives for all ids. */
+ * add nothing. All pieces and the end together are what weft_tokenizer_decode gives for all ids. Tokenizers of Llama 2's kind leave
+ * out the space that begins a text; its beginning is the first token added, even if that goes on with a prompt. */
 typedef struct weft_decoder {
     bool with_special;
-    uint8_t n; /* bytes held back, 0..3 */
+    bool begun;       /* a token has been added */
+    uint8_t stripped; /* blanks left out at the beginning */
+    uint8_t n;        /* bytes held back, 0..3 */
     char held[4];
 } weft_decoder; /* zero-initialise, set with_special */
 

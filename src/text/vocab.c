@@ -22,17 +22,17 @@ void weft_vocab_free(weft_vocab *v) {
     *v = (weft_vocab){0};
 }
 
-static int32_t *slot(const weft_vocab *v, const char *bytes, size_t n) {
-    for (size_t at = weft_hash(bytes, n, 0) & v->mask;; at = (at + 1) & v->mask) {
+static int32_t *slot(const weft_vocab *v, const char *name, size_t n) {
+    for (size_t at = weft_hash(name, n, 0) & v->mask;; at = (at + 1) & v->mask) {
         int32_t id = v->table[at] - 1;
-        if (id < 0 || (v->token[id].n == n && memcmp(v->token[id].bytes, bytes, n) == 0)) return &v->table[at];
+        if (id < 0 || (v->token[id].n_name == n && memcmp(v->token[id].name, name, n) == 0)) return &v->table[at];
     }
 }
 
 void weft_vocab_enter(weft_vocab *v, int32_t id) {
-    *slot(v, v->token[id].bytes, v->token[id].n) = id + 1;
+    *slot(v, v->token[id].name, v->token[id].n_name) = id + 1;
 }
 
-int32_t weft_vocab_find(const weft_vocab *v, const char *bytes, size_t n) {
-    return *slot(v, bytes, n) - 1;
+int32_t weft_vocab_find(const weft_vocab *v, const char *name, size_t n) {
+    return *slot(v, name, n) - 1;
 }

@@ -2,7 +2,8 @@
  *
  * The kernels of every table that this processor can run: against the same chains in the C library's fmaf(), bit for bit; nothing
  * outside their output is written, and what must not be read is NaN. Then the operator: a row's result is the same bytes however
- * the work is cut, by rows, threads, heads or chunks; and near the exact result. */
+ * the work is cut, by rows, threads, heads or chunks; and near the exact result. Under a window what lies below it is gone: pages
+ * are missing, memory is NaN. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -330,9 +331,9 @@ static void rig_close(rig *r) {
     weft_dev_close(r->d);
     free(r->pages);
 }
-static void rig_step(rig *r, weft_span *spans, int n, bool only_write) {
+typedef enum mode { BOTH, WRITES, READS } mode;
+static weft_status rig_try(rig *r, weft_span *spans, int n, mode mode, weft_error *e) {
     static int32_t tokens[2048];
-    weft_error e;
     int rows = 0;
     for (int i = 0; i < n; i++) {
         spans[i].row = rows;
@@ -346,8 +347,13 @@ static void rig_step(rig *r, weft_span *spans, int n, bool only_write) {
     weft_embed(r->d, r->q, r->tq, 1);
     weft_embed(r->d, r->k, r->tk, 1);
     weft_embed(r->d, r->v, r->tv, 1);
-    weft_attend(r->d, only_write ? NULL : r->y, only_write ? NULL : r->q, r->k, r->v, &r->op);
-    if (weft_end(r->d, &e) != WEFT_OK) fail_msg("%s", e.text);
+    weft_attend(r->d, mode == WRITES ? NULL : r->y, mode == WRITES ? NULL : r->q, mode == READS ? NULL : r->k,
+                mode == READS ? NULL : r->v, &r->op);
+    return weft_end(r->d, e);
+}
+static void rig_step(rig *r, weft_span *spans, int n, bool only_write) {
+    weft_error e;
+    if (rig_try(r, spans, n, only_write ? WRITES : BOTH, &e) != WEFT_OK) fail_msg("%s", e.text);
 }
 /* Keys and values of positions [from, to). */
 static void fill(rig *r, int from, int to, int rows) {
@@ -493,6 +499,264 @@ static void test_accuracy(void **state) {
     }
 }
 
+/* ---- windows ------------------------------------------------------------------------------------------------------------- */
+
+static int low_of(const rig *r, int pos) {
+    int low = r->op.window && pos >= r->op.window ? pos + 1 - r->op.window : 0;
+    return low > r->op.first_key ? low : r->op.first_key;
+}
+/* The exact results of positions under the rig's window, of what is kept. */
+typedef struct exact {
+    double *k, *v; /* [positions][n_kv_heads * dim] */
+    double *p;     /* [positions] */
+} exact;
+static exact exact_make(const rig *r, kv_type t, int positions) {
+    int cols = r->s.n_kv_heads * r->s.dim;
+    size_t n = (size_t)positions * (size_t)cols * sizeof(double);
+    exact x = {room(n), room(n), room((size_t)positions * sizeof(double))};
+    float in[512], out[512];
+    for (int i = 0; i < 2 * positions * r->s.n_kv_heads; i++) {
+        int row = i / 2 / r->s.n_kv_heads, head = i / 2 % r->s.n_kv_heads;
+        for (int d = 0; d < r->s.dim; d++) in[d] = out[d] = input_of(1 + i % 2, row % PERIOD, head * r->s.dim + d);
+        double scale = t == KV_F32 ? 1 : (double)kept(t, in, r->s.dim, out);
+        for (int d = 0; d < r->s.dim; d++) (i % 2 ? x.v : x.k)[row * cols + head * r->s.dim + d] = (double)out[d] * scale;
+    }
+    return x;
+}
+static void exact_free(exact *x) {
+    free(x->k), free(x->v), free(x->p);
+}
+static void exact_check(const rig *r, const exact *x, int pos, const float *y) {
+    int dim = r->s.dim, cols = r->s.n_kv_heads * dim, low = low_of(r, pos), end = pos + !r->op.past;
+    for (int h = 0; h < r->s.n_heads; h++) {
+        int kv = h / (r->s.n_heads / r->s.n_kv_heads) * dim;
+        double total = 0, most = -INFINITY;
+        for (int j = low; j < end; j++) {
+            double sum = 0;
+            for (int d = 0; d < dim; d++) sum += (double)input_of(0, pos % PERIOD, h * dim + d) * x->k[j * cols + kv + d];
+            x->p[j] = sum * (double)r->op.scale;
+            most = fmax(most, x->p[j]);
+        }
+        for (int j = low; j < end; j++) total += x->p[j] = exp(x->p[j] - most);
+        for (int d = 0; d < dim; d++) {
+            double want = 0;
+            for (int j = low; j < end; j++) want += x->p[j] / total * x->v[j * cols + kv + d];
+            if (!(fabs((double)y[h * dim + d] - want) < 3e-6 * (1 + fabs(want))))
+                fail_msg("window %d%s: position %d, head %d, dimension %d is %g, not %g", r->op.window, r->op.past ? ", past" : "",
+                         pos, h, d, (double)y[h * dim + d], want);
+        }
+    }
+}
+
+enum { WINDOW_LAST = 1500, WINDOW_PAGES = WINDOW_LAST / WEFT_PAGE_ROWS + 2 };
+/* The pages that rows at pos and above need, up to those that hold rows below `end`; -1 around them. */
+static const int *held(const rig *r, int pos, int end, int table[WINDOW_PAGES]) {
+    for (int i = 0; i < r->n_pages; i++)
+        table[i] = i >= low_of(r, pos) / WEFT_PAGE_ROWS && i * WEFT_PAGE_ROWS < end ? r->pages[i] : -1;
+    return table;
+}
+/* NaN wherever rows at pos and above do not look. */
+static void forget_below(rig *r, int pos) {
+    int low = low_of(r, pos), page = low / WEFT_PAGE_ROWS;
+    size_t bytes = weft_page_bytes(r->d, r->kind, low % WEFT_PAGE_ROWS);
+    uint8_t *nan = room(bytes);
+    weft_error e;
+    memset(nan, 0xff, bytes);
+    for (int i = 0; i < page; i++) weft_page_poison(r->d, r->kind, r->pages[i]);
+    assert_int_equal(weft_page_io(r->d, r->kind, r->pages[page], low % WEFT_PAGE_ROWS, nan, false, &e), WEFT_OK);
+    free(nan);
+}
+/* A step over a table that has only what the span needs. */
+static void window_step(rig *r, int pos, int rows, mode mode) {
+    int table[WINDOW_PAGES];
+    weft_error e;
+    weft_span span = {.pos = pos, .certain = rows};
+    span.pages[r->kind] = held(r, pos, mode == READS && r->op.past ? pos + rows - 1 : pos + rows, table);
+    if (rig_try(r, &span, 1, mode, &e) != WEFT_OK) fail_msg("%s", e.text);
+}
+static bool window_wanted(int pos) {
+    return pos < 70 || (pos >= 480 && pos < 608) || (pos >= 1020 && pos < 1070) || pos >= WINDOW_LAST - 40;
+}
+
+/* One row at a time on one thread, then every other way. */
+static void check_window(shape s, kv_type t, int window, bool past, int first_key, weft_page_kind kind) {
+    static const int counts[] = {1, 2, 3, 5, 7, 8, 9, 16, 31, 64, 128};
+    const size_t bytes = (size_t)(s.n_heads * s.dim) * sizeof(float), all = (WINDOW_LAST + 1) * bytes;
+    char *want = room(all);
+    rig r;
+    rig_open_kind(&r, s, 1, NULL, t, 256, WINDOW_LAST, first_key, kind);
+    r.op.window = window, r.op.past = past;
+    exact x = exact_make(&r, t, WINDOW_LAST);
+    for (int i = 0; i < r.n_pages; i++) weft_page_poison(r.d, kind, r.pages[i]);
+    for (int pos = 0; pos < WINDOW_LAST; pos++) {
+        bool wanted = window_wanted(pos);
+        if (wanted) forget_below(&r, pos);
+        if (kind == WEFT_PAGES_WINDOW)
+            window_step(&r, pos, 1, wanted ? BOTH : WRITES);
+        else
+            rig_step(&r, &(weft_span){.pos = pos, .certain = 1}, 1, !wanted);
+        if (!wanted) continue;
+        const float *y = result(&r, 0);
+        memcpy(want + (size_t)pos * bytes, y, bytes);
+        bool none = low_of(&r, pos) >= pos + !past;
+        for (int i = 0; i < s.n_heads * s.dim && none; i++) assert_true(y[i] == 0);
+        if (pos < 5 || (pos >= 508 && pos < 515) || (pos >= 574 && pos < 578) || pos == 1024 || pos == WINDOW_LAST - 1)
+            exact_check(&r, &x, pos, y);
+    }
+    rig_close(&r);
+    exact_free(&x);
+
+    for (int z = 0; z < n_isas; z++) {
+        bool slow = !strcmp(isas[z]->name, "reference");
+        for (int threads = slow ? 2 : 1; threads <= (slow ? 2 : 3); threads++) {
+            rig_open_kind(&r, s, threads, isas[z]->name, t, 256, WINDOW_LAST, first_key, kind);
+            r.op.window = window, r.op.past = past;
+            fill(&r, 0, 480, 200);
+            forget_below(&r, 480);
+            for (size_t c = slow ? 5 : 0; c < (slow ? 8 : sizeof counts / sizeof *counts); c++)
+                for (int how = 0; how < 2; how++) { /* what one call writes another reads */
+                    if (kind == WEFT_PAGES_WINDOW)
+                        window_step(&r, 480, counts[c], how ? READS : BOTH);
+                    else
+                        rig_step(&r, &(weft_span){.pos = 480, .certain = counts[c]}, 1, false);
+                    for (int j = 0; j < counts[c]; j++)
+                        same_bytes("row under a window", 480 + j, result(&r, j), want + (size_t)(480 + j) * bytes, bytes);
+                }
+            fill(&r, 480, WINDOW_LAST, 256);
+            forget_below(&r, 500);
+            weft_span spans[4] = {{.pos = 1021, .certain = 19}, {.pos = WINDOW_LAST - 1, .certain = 1}, {0}, {0}};
+            spans[2] = (weft_span){.pos = 500, .certain = slow ? 3 : 100};
+            spans[3] = (weft_span){.pos = WINDOW_LAST - 30, .certain = slow ? 4 : 30};
+            int tables[4][WINDOW_PAGES];
+            for (int j = 0; j < 4 && kind == WEFT_PAGES_WINDOW; j++)
+                spans[j].pages[kind] = held(&r, spans[j].pos, spans[j].pos + spans[j].certain, tables[j]);
+            rig_step(&r, spans, 4, false);
+            for (int j = 0; j < 4; j++)
+                for (int row = 0; row < spans[j].certain; row++)
+                    same_bytes("row of several spans", spans[j].pos + row, result(&r, spans[j].row + row),
+                               want + (size_t)(spans[j].pos + row) * bytes, bytes);
+            rig_close(&r);
+        }
+    }
+    free(want);
+}
+static void test_windows(void **state) {
+    (void)state;
+    static const int windows[] = {1, 32, 64, 65, 512, 1000};
+    static const shape shapes[] = {{16, 1, 32}, {2, 1, 512}, {4, 4, 16}, {32, 2, 16}, {4, 1, 256}, {6, 3, 48}, {8, 2, 64}};
+    for (int i = 0; i < 36; i++) {
+        shape s = shapes[i % 7];
+        check_window(s, (kv_type)(i / 6 % 3), windows[i % 6], i >= 18, i % 4 == 3, i % 5 ? WEFT_PAGES_WINDOW : WEFT_PAGES_ALL);
+    }
+    for (int i = 0; i < 3; i++) check_window((shape){8, 1, 512}, (kv_type)i, 512, i == 2, 0, WEFT_PAGES_WINDOW);
+}
+
+/* A drafter's row has no key and value of its own: it reads its target's, up to the row before it, and one more than the target
+ * itself does. What stands at its position and behind it is NaN, or not there. */
+static void test_past_only(void **state) {
+    (void)state;
+    static const int at[] = {1, 31, 33, 63, 64, 65, 100, 512, 513, 640};
+    const shape s = {8, 2, 32};
+    for (int i = 0; i < 30; i++) {
+        kv_type t = (kv_type)(i % 3);
+        int pos = at[i / 3], in_page = pos % WEFT_PAGE_ROWS;
+        rig r;
+        weft_error e;
+        rig_open_kind(&r, s, 2, NULL, t, 256, WINDOW_LAST, 0, WEFT_PAGES_WINDOW);
+        r.op.window = 32;
+        fill(&r, 0, pos, 100);
+        r.op.window = 32 + 2, r.op.past = true;
+        forget_below(&r, pos);
+        for (int p = (pos + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS; p < r.n_pages; p++) weft_page_poison(r.d, r.kind, r.pages[p]);
+        uint8_t *host = room(weft_page_bytes(r.d, r.kind, WEFT_PAGE_ROWS));
+        int last = r.pages[pos / WEFT_PAGE_ROWS];
+        assert_int_equal(weft_page_io(r.d, r.kind, last, in_page, host, true, &e), WEFT_OK);
+        weft_page_poison(r.d, r.kind, last);
+        assert_int_equal(weft_page_io(r.d, r.kind, last, in_page, host, false, &e), WEFT_OK);
+        window_step(&r, pos, 1, READS);
+        exact x = exact_make(&r, t, pos);
+        exact_check(&r, &x, pos, result(&r, 0));
+        assert_int_equal(pos - low_of(&r, pos), pos < 33 ? pos : 33); /* window + 1 rows of the cache */
+        exact_free(&x);
+        free(host);
+        rig_close(&r);
+    }
+}
+
+/* A page that is needed and gone: an error of the step, nothing written, and the device goes on. */
+static void test_missing_pages(void **state) {
+    (void)state;
+    enum { POS = 700, ROWS = 10 };
+    const shape s = {4, 2, 32};
+    rig r;
+    rig_open_kind(&r, s, 2, NULL, KV_BF16, 256, WINDOW_LAST, 0, WEFT_PAGES_WINDOW);
+    r.op.window = 200;
+    fill(&r, 0, POS, 100);
+    size_t n = weft_page_bytes(r.d, r.kind, WEFT_PAGE_ROWS);
+    uint8_t *before = room(n), *after = room(n);
+    weft_error e;
+    for (int page = 0; page < WINDOW_PAGES - 1; page++)
+        for (mode mode = BOTH; mode <= READS; mode++) {
+            bool read = page >= (POS + 1 - 200) / WEFT_PAGE_ROWS, written = page >= POS / WEFT_PAGE_ROWS;
+            bool needed = (mode == WRITES ? written : read) && page * WEFT_PAGE_ROWS < POS + ROWS;
+            int table[WINDOW_PAGES], last = r.pages[POS / WEFT_PAGE_ROWS];
+            memcpy(table, r.pages, (size_t)r.n_pages * sizeof *table);
+            table[page] = -1;
+            weft_span span = {.pos = POS, .certain = ROWS};
+            span.pages[r.kind] = table;
+            assert_int_equal(weft_page_io(r.d, r.kind, last, WEFT_PAGE_ROWS, before, true, &e), WEFT_OK);
+            e.text[0] = 0;
+            assert_int_equal(rig_try(&r, &span, 1, mode, &e), needed ? WEFT_EINVAL : WEFT_OK);
+            assert_true(needed == (e.text[0] != 0));
+            if (!needed) continue;
+            assert_int_equal(weft_page_io(r.d, r.kind, last, WEFT_PAGE_ROWS, after, true, &e), WEFT_OK);
+            same_bytes("page after a step that failed", page, before, after, n);
+        }
+    int table[WINDOW_PAGES];
+    memcpy(table, r.pages, (size_t)r.n_pages * sizeof *table);
+    weft_span span = {.pos = POS, .certain = ROWS};
+    span.pages[r.kind] = table;
+    table[0] = -2;
+    assert_int_equal(rig_try(&r, &span, 1, BOTH, &e), WEFT_EINVAL);
+    table[0] = r.n_pages;
+    assert_int_equal(rig_try(&r, &span, 1, BOTH, &e), WEFT_EINVAL);
+    free(before), free(after);
+    rig_close(&r);
+}
+
+/* Layers of both kinds: each kind's pages, bytes and tables are its own. */
+static void test_two_kinds(void **state) {
+    (void)state;
+    weft_dev *d;
+    weft_error e;
+    weft_dev_memory m;
+    assert_int_equal(weft_dev_open(&d, &(weft_dev_config){.threads = 1, .kv = "bf16"}, &e), WEFT_OK);
+    assert_int_equal(weft_kv_layer(d, 1, 32, WEFT_PAGES_WINDOW), 0);
+    assert_int_equal(weft_kv_layer(d, 2, 64, WEFT_PAGES_ALL), 1);
+    assert_int_equal(weft_kv_layer(d, 1, 32, WEFT_PAGES_WINDOW), 2);
+    assert_int_equal(weft_dev_plan(d, &(weft_plan){.max_rows = 4, .max_spans = 1, .n_slots = 1, .n_pages = {5, 3}}, &e), WEFT_OK);
+    weft_dev_memory_get(d, &m);
+    size_t all = weft_page_bytes(d, WEFT_PAGES_ALL, WEFT_PAGE_ROWS), window = weft_page_bytes(d, WEFT_PAGES_WINDOW, WEFT_PAGE_ROWS);
+    assert_int_equal(all, 64 * 2 * 2 * 64 * 2);
+    assert_int_equal(window, 64 * 2 * 2 * 32 * 2);
+    assert_true(m.page[WEFT_PAGES_ALL] == all && m.page[WEFT_PAGES_WINDOW] == window && m.pages == 5 * all + 3 * window);
+    uint8_t *host = room(all);
+    assert_int_equal(weft_page_io(d, WEFT_PAGES_WINDOW, 3, 1, host, true, &e), WEFT_EINVAL);
+    for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
+        for (int page = 0; page < (kind ? 3 : 5); page++) {
+            weft_page_poison(d, (weft_page_kind)kind, page);
+            for (int k = 0; k < WEFT_PAGE_KINDS; k++)
+                for (int p = 0; p < (k ? 3 : 5); p++) {
+                    size_t n = k ? window : all;
+                    assert_int_equal(weft_page_io(d, (weft_page_kind)k, p, WEFT_PAGE_ROWS, host, true, &e), WEFT_OK);
+                    for (size_t i = 0; i < n; i++) assert_int_equal(host[i], k == kind && p == page ? 0xff : 0);
+                }
+            weft_page_clear(d, (weft_page_kind)kind, page);
+        }
+    free(host);
+    weft_dev_close(d);
+}
+
 /* Bytes of a page, carried through the host, are the page; rows beyond those asked for stay as they are. */
 static void test_page_io(void **state) {
     (void)state;
@@ -599,6 +863,12 @@ static void test_bytes(void **state) {
         weft_span span = {.pos = 900, .certain = 4};
         rig_step(&r, &span, 1, false);
         assert_true((double)(weft_dev_traffic(r.d) - before) == each * 904);
+        r.op.window = 100; /* wherever the row is, as many keys as it sees, and those that the others see beyond */
+        for (int pos = 500; pos < 1000; pos += 220) {
+            before = weft_dev_traffic(r.d);
+            rig_step(&r, &(weft_span){.pos = pos, .certain = 4}, 1, false);
+            assert_true((double)(weft_dev_traffic(r.d) - before) == each * 103);
+        }
         rig_close(&r);
     }
 }
@@ -616,9 +886,11 @@ static int enter(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store),   cmocka_unit_test(test_scores),      cmocka_unit_test(test_values),
-        cmocka_unit_test(test_any_cut), cmocka_unit_test(test_waves),       cmocka_unit_test(test_accuracy),
-        cmocka_unit_test(test_page_io), cmocka_unit_test(test_stale_pages), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_store),     cmocka_unit_test(test_scores),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_any_cut),   cmocka_unit_test(test_waves),     cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_windows),   cmocka_unit_test(test_past_only), cmocka_unit_test(test_missing_pages),
+        cmocka_unit_test(test_two_kinds), cmocka_unit_test(test_page_io),   cmocka_unit_test(test_stale_pages),
+        cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, enter, NULL);
 }

@@ -71,17 +71,21 @@ static block random_block(int dim, int rows, kind kd) {
 }
 enum { LD_Y = 37 };
 typedef struct result {
-    float *s, *y;
+    float *s, *y; /* s: after the certain rows */
 } result;
-static result run_block(int table, const block *b, bool in_place) {
+static result run_block(int table, const block *b, int certain, bool in_place) {
     int size = b->t.dim * C, n = b->t.rows * LD_Y;
     result r = {output(size, in_place ? b->s0 : NULL), output(n, NULL)};
+    float *copy = output(size, NULL);
     weft_mamba_tokens t = b->t;
+    t.certain = certain;
     t.y = r.y, t.ld_y = LD_Y;
-    isas[table]->mamba->tokens(r.s, in_place ? r.s : b->s0, &t, nothing);
+    isas[table]->mamba->tokens(r.s, copy, in_place ? r.s : b->s0, &t, nothing);
     guards_hold("state", r.s, size);
+    guards_hold("copy", copy, size);
     guards_hold("outputs", r.y, n);
     for (int i = 0; i < n; i++) assert_true(i % LD_Y < b->t.cols || untouched(r.y[i]));
+    for (int i = 0; i < size && !certain; i++) assert_true(in_place ? to_bits(r.s[i]) == to_bits(b->s0[i]) : untouched(r.s[i]));
     return r;
 }
 
@@ -92,7 +96,7 @@ static void test_the_written_order(void **state) {
         int dim = 1 + round % 40, rows = 1 + round % 9;
         block b = random_block(dim, rows, PLAIN);
         EACH_TABLE(t) {
-            result x = run_block(t, &b, round % 2);
+            result x = run_block(t, &b, rows, round % 2);
             for (int c = 0; c < C; c++) {
                 float s[40];
                 for (int i = 0; i < dim; i++) s[i] = b.s0[i * C + c];
@@ -118,10 +122,10 @@ static void test_tokens_of_all_tables(void **state) {
     (void)state;
     for (int round = 0; round < 240; round++) {
         block b = random_block(1 + below(round % 9 ? 70 : 256), 1 + below(11), (kind)(round % KINDS));
-        result first = run_block(0, &b, false);
+        result first = run_block(0, &b, b.t.rows, false);
         EACH_TABLE(t) {
             for (int in_place = 0; in_place < 2; in_place++) {
-                result x = run_block(t, &b, in_place);
+                result x = run_block(t, &b, b.t.rows, in_place);
                 same("state of two tables", first.s, x.s, b.t.dim * C);
                 for (int r = 0; r < b.t.rows; r++) same("output of two tables", first.y + r * LD_Y, x.y + r * LD_Y, b.t.cols);
             }
@@ -137,19 +141,23 @@ static void test_updates_fold_alike(void **state) {
         int dim = 1 + below(100), size = dim * C, rows = 1 + below(9);
         block b = random_block(dim, rows, (kind)(round % KINDS));
         EACH_TABLE(t) {
-            result whole = run_block(t, &b, false);
+            result whole = run_block(t, &b, rows, false);
+            const int certain = below(rows + 1);
+            result parted = run_block(t, &b, certain, round % 2);
             float *s = output(size, b.s0), *folded = output(size, b.s0), *y = output(C, NULL);
             for (int r = 0; r < rows; r++) {
                 weft_mamba_tokens one = b.t;
-                one.rows = 1;
+                one.rows = one.certain = 1;
                 one.b += (size_t)r * b.t.ld_bc, one.c += (size_t)r * b.t.ld_bc, one.x += (size_t)r * b.t.ld_x;
                 one.a += r, one.dt += r;
                 one.y = y, one.ld_y = 0;
-                isas[t]->mamba->tokens(s, s, &one, nothing);
+                isas[t]->mamba->tokens(s, NULL, s, &one, nothing);
                 same("an output", whole.y + r * LD_Y, y, b.t.cols);
                 float d[C];
                 for (int c = 0; c < C; c++) d[c] = *one.dt * one.x[c];
                 isas[t]->gdn->update(folded, folded, &(weft_gdn_update){*one.a, one.b, d}, 1, dim, nothing);
+                same("an output, some rows speculative", parted.y + r * LD_Y, y, b.t.cols);
+                if (r + 1 == certain) same("a state before speculative rows", parted.s, s, size);
             }
             same("a state row by row", whole.s, s, size);
             same("a state out of a journal", whole.s, folded, size);
@@ -171,6 +179,7 @@ static void test_numeric_vector(void **state) {
             float a[2], dt[2], x[2][C] = {{in[h][0]}, {in[h][1]}}, y[2], s[2 * C] = {0};
             isas[t]->mamba->gates(a, dt, raw[0] + h, 2, decay[h], bias[h], 0, INFINITY, 2);
             weft_mamba_tokens tokens = {.rows = 2,
+                                        .certain = 2,
                                         .dim = 2,
                                         .cols = 1,
                                         .b = b[0],
@@ -183,7 +192,7 @@ static void test_numeric_vector(void **state) {
                                         .skip = skip[h],
                                         .y = y,
                                         .ld_y = 1};
-            isas[t]->mamba->tokens(s, s, &tokens, nothing);
+            isas[t]->mamba->tokens(s, NULL, s, &tokens, nothing);
             for (int i = 0; i < 2; i++) {
                 near_to("vector's output", i, y[i], out[h][i], 1e-6);
                 near_to("vector's state", i, s[i * C], last[h][i], 1e-6);

@@ -164,11 +164,12 @@ static weft_span plain_span;
 static weft_step plain_step;
 static void begin_rows(weft_dev *d, int n, int pos) {
     for (int i = 0; i < 2048; i++) counting[i] = i;
-    plain_span = (weft_span){.certain = n, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = {8192}, .pages = {page_zero}};
+    plain_span =
+        (weft_span){.certain = n, .pos = pos, .slot_read = pos ? 0 : -1, .n_pages = {8192, 8192}, .pages = {page_zero, page_zero}};
     plain_step = (weft_step){.n_rows = n, .n_spans = 1, .tokens = counting, .spans = &plain_span};
     weft_begin(d, &plain_step);
 }
-static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = {1}, .n_slots = 1};
+static const weft_plan small_plan = {.max_rows = 64, .max_spans = 4, .n_pages = {1, 1}, .n_slots = 1};
 
 /* ---- operators without memory -------------------------------------------------------------------------------------------- */
 
@@ -468,6 +469,55 @@ static void test_rope(void **state) {
     }
     weft_dev_close(d);
     free(q), free(kk);
+}
+
+/* Layers with frequencies of their own take turns in a step, even more of them than there are tables; pairs of frequency zero stay
+ * as they are. */
+static void test_rope_of_two_kinds(void **state) {
+    (void)state;
+    enum { N = 12, DIM = 512, TURNS = 9 };
+    static const int sizes[3] = {256, 128, 7}, turns[TURNS] = {0, 1, 0, 1, 2, 2, 0, 1, 2};
+    float *x = random_floats(N * DIM, 1), *want[3], f[DIM];
+    for (int i = 0; i < 3; i++) want[i] = random_floats(N * DIM, 1);
+    for (int threads = 1; threads <= 2; threads++) {
+        weft_coef *freq[3];
+        weft_dev *d = open_dev(threads, false);
+        weft_mat *t = table(d, x, N, DIM);
+        for (int i = 0; i < 3; i++) {
+            for (int j = 0; j < sizes[i]; j++) f[j] = i == 0 && j >= 64 ? 0 : (float)pow(i ? 1e4 : 1e6, -2.0 * j / DIM);
+            freq[i] = coef(d, f, sizes[i]);
+        }
+        assert_int_equal(weft_kv_layer(d, 1, DIM, WEFT_PAGES_ALL), 0);
+        assert_int_equal(weft_kv_layer(d, 1, DIM / 2, WEFT_PAGES_WINDOW), 1);
+        weft_buf *q[TURNS];
+        for (int i = 0; i < TURNS; i++) q[i] = weft_buf_make(d, NULL, 0, DIM);
+        plan(d, small_plan);
+        for (int i = 0; i < 3 && threads == 1; i++) {
+            begin_rows(d, N, 777);
+            weft_embed(d, q[0], t);
+            weft_qk_norm_rope(d, NULL, q[0], NULL, NULL, 1e-6f, freq[i], DIM);
+            end_ok(d);
+            for (int r = 0; r < N; r++) read_into(d, q[0], r, want[i] + r * DIM);
+        }
+        for (int pos = 0; pos <= 777; pos += 777) { /* the tables of another step are gone */
+            begin_rows(d, N, pos);
+            for (int i = 0; i < TURNS; i++) {
+                weft_embed(d, q[i], t);
+                weft_qk_norm_rope(d, NULL, q[i], NULL, NULL, 1e-6f, freq[turns[i]], DIM);
+            }
+            end_ok(d);
+        }
+        for (int i = 0; i < TURNS; i++)
+            for (int r = 0; r < N; r++) {
+                float row[DIM];
+                read_into(d, q[i], r, row);
+                same_bytes("a row in turn", i, row, want[turns[i]] + r * DIM, sizeof row);
+                for (int j = 0; j < DIM; j++)
+                    if (turns[i] == 0) assert_true((row[j] == x[r * DIM + j]) == (j % 256 >= 64));
+            }
+        weft_dev_close(d);
+    }
+    free(x), free(want[0]), free(want[1]), free(want[2]);
 }
 
 /* ---- mixture of experts -------------------------------------------------------------------------------------------------- */
@@ -1010,6 +1060,7 @@ int main(void) {
         cmocka_unit_test(test_linear_and_logits),
         cmocka_unit_test(test_linear_pieces),
         cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_rope_of_two_kinds),
         cmocka_unit_test(test_route),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_nan_in_the_router),

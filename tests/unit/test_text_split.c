@@ -18,7 +18,7 @@ static const char qwen35[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]
                              "?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 static weft_status add(weft_split *s, const char *pattern, weft_error *e) {
-    return weft_split_add(s, pattern, strlen(pattern), e);
+    return weft_split_add(s, pattern, strlen(pattern), (weft_split_how){0}, e);
 }
 
 static weft_split made_of(const char *first, const char *second) {
@@ -93,6 +93,39 @@ static void test_white_space(void **state) {
     weft_split_free(&sets);
 }
 
+/* What becomes of a match, for a text and for an expression; the cases of the reference library's own documentation. */
+static void test_behaviors(void **state) {
+    (void)state;
+    static const struct {
+        weft_split_how how;
+        const char *pieces, *edges; /* of "the-final--countdown" and "-a-" */
+    } cases[] = {
+        {{.behavior = WEFT_SPLIT_REMOVED}, "the|final|countdown|", "a|"},
+        {{.behavior = WEFT_SPLIT_ISOLATED}, "the|-|final|-|-|countdown|", "-|a|-|"},
+        {{.behavior = WEFT_SPLIT_MERGED_WITH_PREVIOUS}, "the-|final-|-|countdown|", "-|a-|"},
+        {{.behavior = WEFT_SPLIT_MERGED_WITH_NEXT}, "the|-final|-|-countdown|", "-a|-|"},
+        {{.behavior = WEFT_SPLIT_CONTIGUOUS}, "the|-|final|--|countdown|", "-|a|-|"},
+        {{.behavior = WEFT_SPLIT_REMOVED, .invert = true}, "-|-|-|", "-|-|"},
+        {{.behavior = WEFT_SPLIT_MERGED_WITH_PREVIOUS, .invert = true}, "the|-final|-|-countdown|", "-a|-|"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int literal = 0; literal < 2; literal++) {
+            weft_split s = {0};
+            weft_split_how how = cases[i].how;
+            how.literal = literal;
+            assert_int_equal(weft_split_add(&s, literal ? "-" : "[-]", literal ? 1 : 3, how, NULL), WEFT_OK);
+            assert_pieces(&s, "the-final--countdown", cases[i].pieces);
+            assert_pieces(&s, "-a-", cases[i].edges);
+            assert_pieces(&s, "", "");
+            weft_split_free(&s);
+        }
+    }
+    weft_split dot = {0};
+    assert_int_equal(weft_split_add(&dot, ".*", 2, (weft_split_how){.literal = true}, NULL), WEFT_OK);
+    assert_pieces(&dot, "a.*b.", "a|.*|b.|");
+    weft_split_free(&dot);
+}
+
 static void test_several_patterns(void **state) {
     (void)state;
     weft_split none = {0}, s = made_of("\\p{N}{1,3}", "[a-z]|\\]");
@@ -141,7 +174,7 @@ static void test_refused(void **state) {
     weft_error e;
     static char huge[20000];
     memset(huge, 'a', sizeof huge);
-    assert_int_equal(weft_split_add(&s, huge, sizeof huge, &e), WEFT_ESUPPORT);
+    assert_int_equal(weft_split_add(&s, huge, sizeof huge, (weft_split_how){0}, &e), WEFT_ESUPPORT);
     for (int k = 0; k < WEFT_SPLIT_MOST; k++) assert_int_equal(add(&s, "\\p{L}+(?>a|b)(?i)c\\x{41}", &e), WEFT_OK);
     assert_int_equal(add(&s, "a", &e), WEFT_ESUPPORT);
     weft_split_free(&s);
@@ -212,13 +245,10 @@ static void test_without_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_qwen_pieces),
-        cmocka_unit_test(test_marks_by_family),
-        cmocka_unit_test(test_white_space),
-        cmocka_unit_test(test_several_patterns),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_catastrophic_pattern),
-        cmocka_unit_test(test_a_megabyte_of_one_kind),
+        cmocka_unit_test(test_qwen_pieces),          cmocka_unit_test(test_marks_by_family),
+        cmocka_unit_test(test_white_space),          cmocka_unit_test(test_behaviors),
+        cmocka_unit_test(test_several_patterns),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_catastrophic_pattern), cmocka_unit_test(test_a_megabyte_of_one_kind),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

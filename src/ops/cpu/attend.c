@@ -188,7 +188,7 @@ static void chunk(const attend_job *j, const queries *u, int start, float *m, fl
         if (at + WEFT_PAGE_ROWS < top) next = page_k(j, u, page + at / WEFT_PAGE_ROWS + 1);
         for (int g = first - first % ATTEND_GROUP; g < end; g += ATTEND_GROUP) {
             int to = see[at_most(g + ATTEND_GROUP, end) - 1].to;
-            if (see[g < first ? first : g].from >= at + WEFT_PAGE_ROWS || to <= at) continue;
+            if (see[g].from >= at + WEFT_PAGE_ROWS || to <= at) continue;
             page_scores(j, u, g, at_most(u->n - g, ATTEND_GROUP), u->p + g * ATTEND_P + at, k, at_most(to - at, WEFT_PAGE_ROWS),
                         next);
             next = k;

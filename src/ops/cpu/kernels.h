@@ -120,7 +120,8 @@ typedef struct weft_gdn_kernels {
 
 /* Mamba-2: some tokens of one sequence over a state as above, S [state_dim][32], 32 columns of a head. */
 typedef struct weft_mamba_tokens { /* row r of an array is at r times its stride */
-    int rows, dim, cols;           /* dim: state_dim; cols: 1..32, those of y */
+    int rows, certain;             /* the first `certain` rows are so */
+    int dim, cols;                 /* state_dim; 1..32, those of y */
     const float *b, *c;
     size_t ld_bc;
     const float *a, *dt; /* decay, step */
@@ -135,8 +136,11 @@ typedef struct weft_mamba_kernels {
     /* dt = min(high, max(low, softplus(raw + bias))), a = exp(decay dt). */
     void (*gates)(float *a, float *dt, const float *raw, size_t ld, float decay, float bias, float low, float high, int rows);
     /* Each token: S = fma(b, dt x, a S), y = fma(skip, x, S'c); S'c is two chains of fma, over even and odd rows of S, and their
-     * sum. S from src to dst, which may be src; rows >= 1. */
-    void (*tokens)(float *dst, const float *src, const weft_mamba_tokens *t, weft_gdn_ahead ahead);
+     * sum. S begins in src, which may be `state`, and goes to `state` after the last certain row; without one nothing is written
+     * there. copy: scratch for the rows after it. */
+    void (*tokens)(float *state, float *copy, const float *src, const weft_mamba_tokens *t, weft_gdn_ahead ahead);
+    /* Rows that one sweep over S takes, at most. The last certain one goes with those after it where it would be alone. */
+    int together;
 } weft_mamba_kernels;
 
 /* Rows of activations, quantised for products with affine weights: int8 codes with one scale per row and block of 64 columns. Rows

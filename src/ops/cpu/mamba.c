@@ -24,21 +24,31 @@ static void finish(const recurrent_job *j, const weft_span *s, int group, const 
                                 (size_t)j->alpha->ld, op->decay->v[head], op->dt_bias->v[head], op->dt_low, op->dt_high, n);
 }
 
-/* A walk over a block's rows. */
+/* A block's walk over its rows. */
 typedef struct walk {
     const recurrent_job *j;
     const spot *p;
     const inputs *in;
     weft_gdn_ahead ahead;
 } walk;
-/* Rows [i, end): S from src to dst. */
-static void run_rows(walk *w, int i, int end, float *dst, const float *src) {
+/* Sweeps over S that some rows take. */
+static int sweeps(const recurrent_job *j, int certain, int speculative) {
+    int n = j->d->isa->mamba->together;
+    if (certain % n == 1 && speculative) return (certain + speculative + n - 1) / n;
+    return (certain + n - 1) / n + (speculative + n - 1) / n;
+}
+static void swept(walk *w, int sweeps) {
+    w->ahead.at += (size_t)sweeps * w->ahead.stride * (block_floats(w->j->l) / LANES);
+}
+/* Rows [i, end), the certain ones before `certain`: S from src to state. */
+static void run_rows(walk *w, int i, int certain, int end, float *state, const float *src, float *copy) {
     const recurrent_job *j = w->j;
     const recurrent_layer *l = j->l;
     const spot *p = w->p;
     int column = p->block * GDN_COLUMNS, left = l->shape.v_dim - column, head = value_head(j, p);
     weft_mamba_tokens t = {
         .rows = end - i,
+        .certain = certain - i,
         .dim = l->shape.k_dim,
         .cols = left < GDN_COLUMNS ? left : GDN_COLUMNS,
         .c = in_keys(l, w->in, i),
@@ -52,17 +62,18 @@ static void run_rows(walk *w, int i, int end, float *dst, const float *src) {
         .y = buf_row(j->y, p->s->row + i) + head * l->shape.v_dim + column,
         .ld_y = (size_t)j->y->ld,
     };
-    j->d->isa->mamba->tokens(dst, src, &t, w->ahead);
-    w->ahead.at += (size_t)(end - i) * w->ahead.stride * block_floats(l) / LANES;
+    j->d->isa->mamba->tokens(state, copy, src, &t, w->ahead);
+    swept(w, sweeps(j, certain - i, end - certain));
 }
 /* S with the accepted rows of the pass before folded in; where it is. */
-static const float *replay(const recurrent_job *j, const spot *p, float *state) {
-    const weft_gdn_ahead none = {(const char *)state, 0};
-    const float *S = block_start(j, p);
-    for (int i = 0, n; i < p->s->replay; i += n, S = state) {
+static const float *replay(walk *w, float *state) {
+    const recurrent_job *j = w->j;
+    const float *S = block_start(j, w->p);
+    for (int i = 0, n; i < w->p->s->replay; i += n, S = state) {
         weft_gdn_update update[GDN_WAITS];
-        for (n = 0; n < GDN_WAITS && i + n < p->s->replay; n++) update[n] = replayed(j, p, i + n);
-        j->kn->update(state, S, update, n, j->l->shape.k_dim, none);
+        for (n = 0; n < GDN_WAITS && i + n < w->p->s->replay; n++) update[n] = replayed(j, w->p, i + n);
+        j->kn->update(state, S, update, n, j->l->shape.k_dim, w->ahead);
+        swept(w, 1);
     }
     return S;
 }
@@ -70,27 +81,24 @@ static const float *replay(const recurrent_job *j, const spot *p, float *state) 
 static void columns(const recurrent_job *j, const spot *p, const inputs *in, int begin, int end, const float *next, float *copy) {
     const weft_span *s = p->s;
     const size_t bytes = block_floats(j->l) * sizeof(float);
-    float *state = block_state(j, s->slot_write, p);
-    const float *S = begin ? state : replay(j, p, state);
-    walk w = {j, p, in, {(const char *)S, 0}};
-    if (next && end > begin && end - begin <= 64) w.ahead = (weft_gdn_ahead){(const char *)next, 64 / (size_t)(end - begin)};
-
     const int certain = end < s->certain ? end : s->certain;
+    const int folds = begin ? 0 : (s->replay + GDN_WAITS - 1) / GDN_WAITS, all = folds + sweeps(j, certain - begin, end - certain);
+    float *state = block_state(j, s->slot_write, p);
+    walk w = {j, p, in, {(const char *)state, 0}};
+    if (next && all && all <= 64) w.ahead = (weft_gdn_ahead){(const char *)next, 64 / (size_t)all};
+    const float *S = begin ? state : replay(&w, state);
+
     int i = begin;
     for (int k = 0; k < s->n_snapshots && s->snapshot_at[k] <= certain; k++) {
-        if (s->snapshot_at[k] <= begin) continue;
-        run_rows(&w, i, s->snapshot_at[k], state, S);
-        S = state;
-        i = s->snapshot_at[k];
+        const int stop = s->snapshot_at[k];
+        if (stop <= begin) continue;
+        run_rows(&w, i, stop, stop, state, S, copy);
         memcpy(block_state(j, s->snapshot_slot[k], p), state, bytes);
+        S = state;
+        i = stop;
     }
-    if (i < certain)
-        run_rows(&w, i, certain, state, S);
-    else if (S != state)
-        memcpy(state, S, bytes);
-    if (end <= s->certain) return;
-
-    run_rows(&w, s->certain, end, copy, state);
+    if (i == certain && S != state) memcpy(state, S, bytes);
+    run_rows(&w, i, certain, end, state, S, copy);
     for (i = s->certain; i < end; i++) {
         float *d = journal_delta(j, s->slot_write, s->journal, p, i - s->certain), dt = *in_gates(in, j->l->group + p->of_group, i);
         const float *x = in_values(j->l, in, p->of_group, i) + p->block * GDN_COLUMNS;

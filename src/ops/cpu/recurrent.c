@@ -127,13 +127,12 @@ static void head_inputs(const recurrent_job *j, const weft_span *s, int k_head, 
             raw_row(j, s, k_head, i + t - (taps - 1), row);
             for (int w = 0; w < RUNS; w++) raw[w][t] = row[w];
         }
-        for (int w = 0; w < 2 + l->group; w++) {
-            const bool key = w < 2;
-            const int place = key ? w * sh->k_dim : 2 * sh->k_dim + (w - 2) * sh->v_dim, at = key ? 0 : (w - 2) * sh->v_dim;
-            float *y = key ? in_keys(l, in, i) + w * l->key_ld : in_values(l, in, w - 2, i);
-            j->kn->conv(y, key ? key_ld : (size_t)value_ld, raw[key ? w : 2], (size_t)at, n, taps, conv + place, width,
-                        bias ? bias + place : NULL, key ? sh->k_dim : sh->v_dim, key ? l->key_ld : value_ld);
-        }
+        for (int w = 0, at = 0; w < 2; w++, at += sh->k_dim)
+            j->kn->conv(in_keys(l, in, i) + w * l->key_ld, key_ld, raw[w], 0, n, taps, conv + at, width, bias ? bias + at : NULL,
+                        sh->k_dim, l->key_ld);
+        for (int g = 0, at = 2 * sh->k_dim; g < l->group; g++, at += sh->v_dim)
+            j->kn->conv(in_values(l, in, g, i), (size_t)value_ld, raw[2], (size_t)(g * sh->v_dim), n, taps, conv + at, width,
+                        bias ? bias + at : NULL, sh->v_dim, value_ld);
         j->kind->finish(j, s, k_head, in, i, n);
     }
     if (end < s->certain + s->speculative) return;

@@ -4,8 +4,7 @@
 
 #include "ops/cpu/lanes.h"
 
-#define SWEEP_TOKENS 4 /* tokens that Mamba-2 takes through a number of S: their sums stay in registers */
-#define CHAINS 2       /* of a sum over k */
+#define CHAINS 2 /* of a sum over k */
 #if defined(__aarch64__)
 #define GROUP 4 /* vectors of columns at a time: their sums and deltas stay in registers */
 #else
