@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "engine_walks.h"
 
 #define GOLDEN "tests/data/golden/"
@@ -311,6 +313,105 @@ static void a_broken_drafter_only_drafts_badly(void **state) {
     }
 }
 
+/* gemma4-ple in a folder of its own, where a per-layer table stays on disk. */
+typedef struct copy {
+    char folder[200], config[240], weights[240];
+    size_t table, size; /* the table's place in the file of weights, the file's size */
+} copy;
+
+static void copy_model(copy *c) {
+    const char *tmp = getenv("TMPDIR"), *from = GOLDEN "gemma4-ple";
+    weft_model_dir d;
+    weft_error e = {0};
+    char *data;
+    snprintf(c->folder, sizeof c->folder, "%s/weft-families-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(c->folder));
+    snprintf(c->config, sizeof c->config, "%s/config.json", c->folder);
+    snprintf(c->weights, sizeof c->weights, "%s/model.safetensors", c->folder);
+    assert_int_equal(weft_model_dir_open(&d, from, &e), WEFT_OK);
+    const weft_map *map = weft_tensors_file(d.tensors, 0);
+    c->table = (size_t)(weft_tensors_find(d.tensors, "model.embed_tokens_per_layer.weight")->data - map->data);
+    c->size = map->size;
+    assert_int_equal(weft_file_write(c->weights, map->data, map->size, &e), WEFT_OK);
+    weft_model_dir_close(&d);
+    size_t n;
+    assert_int_equal(weft_file_read(GOLDEN "gemma4-ple/config.json", 1 << 20, &data, &n, &e), WEFT_OK);
+    assert_int_equal(weft_file_write(c->config, data, n, &e), WEFT_OK);
+    weft_free(data);
+}
+static void drop_copy(const copy *c) {
+    remove(c->config);
+    remove(c->weights);
+    rmdir(c->folder);
+}
+
+/* The request's end must be an error that says this. */
+static void ends_with(weft_engine *g, const weft_request_desc *d, const char *words) {
+    weft_request *r = submit(g, d);
+    const weft_event *ev;
+    size_t n;
+    int ends = 0;
+    while (weft_run_step(g, &ev, &n))
+        for (size_t i = 0; i < n; i++) {
+            if (ev[i].kind != WEFT_EVENT_END) continue;
+            assert_int_equal(ev[i].reason, WEFT_END_ERROR);
+            if (!strstr(ev[i].error->text, words)) fail_msg("\"%s\" does not say: %s", ev[i].error->text, words);
+            ends++;
+        }
+    assert_int_equal(ends, 1);
+    weft_request_close(r);
+}
+
+/* NaN in a row of the table ends the request that wants it, wherever its prompt comes to it; others run as before. */
+static void a_damaged_row_ends_its_request(void **state) {
+    (void)state;
+    enum { BAD = 319 };
+    int32_t prompt[PROMPT];
+    copy c;
+    copy_model(&c);
+    make_prompt(prompt, PROMPT, 15);
+    weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 8, .ignore_end = true};
+    weft_engine *g = open_pair(GOLDEN "gemma4-ple", NULL, 2, 16, 1, 0);
+    answer *base = ask(g, d, true);
+    for (size_t i = 0; i < base->n; i++) assert_int_not_equal(base->ids[i], BAD);
+    weft_engine_close(g);
+    FILE *f = fopen(c.weights, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)(c.table + (BAD * 96 + 5) * 2), SEEK_SET), 0);
+    assert_int_equal(fwrite("\xc1\x7f", 1, 2, f), 2);
+    fclose(f);
+    g = open_pair(c.folder, NULL, 2, 16, 1, 0);
+    for (int at = 0; at < PROMPT; at += PROMPT - 1) {
+        int32_t other = prompt[at];
+        prompt[at] = BAD;
+        ends_with(g, &d, "tensor 'model.embed_tokens_per_layer.weight' holds NaN or infinity: row 319, column 5");
+        prompt[at] = other;
+        answer *a = ask(g, d, true);
+        same_ids(base, a);
+        same_memory(base, a);
+        drop(a);
+    }
+    drop(base);
+    weft_engine_close(g);
+    drop_copy(&c);
+}
+
+/* So does a file that is cut while it is in use: the lost rows must not pass for zeros. */
+static void a_table_cut_short_is_an_error(void **state) {
+    (void)state;
+    int32_t prompt[PROMPT];
+    copy c;
+    copy_model(&c);
+    make_prompt(prompt, PROMPT, 15);
+    weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 8, .ignore_end = true};
+    weft_engine *g = open_pair(c.folder, NULL, 2, 16, 1, 0);
+    drop(ask(g, d, false));
+    assert_int_equal(truncate(c.weights, (off_t)(c.table / 2)), 0);
+    ends_with(g, &d, "cut short");
+    weft_engine_close(g);
+    drop_copy(&c);
+}
+
 /* A failed allocation anywhere while opening and running: an error, no crash, no leak. */
 static void out_of_memory_is_an_error(void **state) {
     (void)state;
@@ -386,6 +487,8 @@ int main(void) {
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(cancelled_requests_leave_no_trace),
         cmocka_unit_test(a_broken_drafter_only_drafts_badly),
+        cmocka_unit_test(a_damaged_row_ends_its_request),
+        cmocka_unit_test(a_table_cut_short_is_an_error),
         cmocka_unit_test(out_of_memory_is_an_error),
         cmocka_unit_test(instruction_sets_agree),
     };
