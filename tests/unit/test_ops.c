@@ -494,7 +494,7 @@ static void test_rope_of_two_kinds(void **state) {
         plan(d, small_plan);
         for (int i = 0; i < 3 && threads == 1; i++) {
             begin_rows(d, N, 777);
-            weft_embed(d, q[0], t);
+            weft_embed(d, q[0], t, 1);
             weft_qk_norm_rope(d, NULL, q[0], NULL, NULL, 1e-6f, freq[i], DIM);
             end_ok(d);
             for (int r = 0; r < N; r++) read_into(d, q[0], r, want[i] + r * DIM);
@@ -502,7 +502,7 @@ static void test_rope_of_two_kinds(void **state) {
         for (int pos = 0; pos <= 777; pos += 777) { /* the tables of another step are gone */
             begin_rows(d, N, pos);
             for (int i = 0; i < TURNS; i++) {
-                weft_embed(d, q[i], t);
+                weft_embed(d, q[i], t, 1);
                 weft_qk_norm_rope(d, NULL, q[i], NULL, NULL, 1e-6f, freq[turns[i]], DIM);
             }
             end_ok(d);

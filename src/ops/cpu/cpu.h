@@ -131,9 +131,9 @@ struct weft_dev {
     size_t panel_floats;
     rope_table rope[WEFT_PAGE_KINDS]; /* layers of a kind share their frequencies: a table for each kind that has layers */
     int n_rope, next_rope;            /* tables; the one that a further vector gets */
-    float *zeros;               /* [widest row]: a convolution input, a carry before a sequence's start */
-    float *recurrent_inputs;    /* what recurrent.c's first stage leaves for its second */
-    weft_picked *picked;        /* [pick_rows], and what leads to it: pick.c */
+    float *zeros;                     /* [widest row]: a convolution input, a carry before a sequence's start */
+    float *recurrent_inputs;          /* what recurrent.c's first stage leaves for its second */
+    weft_picked *picked;              /* [pick_rows], and what leads to it: pick.c */
     void *pick_parts, *pick_top;
     attend_block *attend_blocks;   /* [max_rows] */
     float *attend_o, *attend_ml;   /* results of chunks: [ATTEND_RESULTS * threads][widest ld]; their maxima and sums [..][2] */
