@@ -78,7 +78,9 @@ def stacked(module, expert, part):
 # ---- norms and convolutions ----
 
 
-ZERO_CENTRED = re.compile(r"(input_layernorm|post_attention_layernorm|q_norm|k_norm|pre_fc_norm_\w+|^model\.norm|^mtp\.norm)\.weight$")
+ZERO_CENTRED = re.compile(
+    r"(input_layernorm|post_attention_layernorm|q_norm|k_norm|pre_fc_norm_\w+|^model\.norm|^mtp\.norm)\.weight$"
+)
 
 
 def fold_norms(m, chosen=lambda name: True):

@@ -13,8 +13,10 @@ import sys
 
 sys.dont_write_bytecode = True
 import harness
-from golden import BUILT, DIVERGENCE, FLAGS, MODELS, PAIRS, difference, fast_and_precise, folder_of, isas, logits, model_of, parse, \
-    processor_has, suite, take_ids, usable_isas, worst
+from golden import (
+    BUILT, DIVERGENCE, FLAGS, MODELS, PAIRS, difference, fast_and_precise, folder_of, isas, logits, model_of, parse, processor_has,
+    suite, take_ids, usable_isas, worst,
+)
 
 TOLERANCE, LATER_DRAFTS = 2e-4, 1e-3
 # Of plain weights the fast mode is the precise one but for its keys and values in bf16. Behind attention that is not scaled, in a
@@ -32,7 +34,8 @@ def near(golden, name, got, want, n, rows, tolerance=TOLERANCE):
     if not suite.check(name in got and got[name].shape == shape, f"{golden}: {name} {shape}", f"got {list(got)}"):
         return
     off = worst(name, want, got, rows)
-    suite.check(off <= tolerance, f"{golden}: {name}, rows {rows[0]} to {rows[-1]}, near the reference", f"off by {off:.2e} of the largest")
+    where = f"{golden}: {name}, rows {rows[0]} to {rows[-1]}"
+    suite.check(off <= tolerance, f"{where}, near the reference", f"off by {off:.2e} of the largest")
 
 
 def accuracy(golden, expected):
