@@ -502,6 +502,28 @@ def attention_biases():
     compare_pair("as a Llama with biases", QWEN2, llama, Model(QWEN2))
 
 
+def qwen3_next_with_a_head():
+    """Published with a head that no key of the config names. Here the one of a mixture with the same sizes; the trunk's logits stay."""
+
+    def with_head():
+        m = Model(NEXT)
+        m.tensors.update({name: t for name, t in Model("qwen3_5-moe").tensors.items() if name.startswith("mtp.")})
+        return m
+
+    published, fused, converted = with_head(), with_head(), with_head()
+    split_experts(published, one_by_one)
+    fold_norms(converted, lambda name: not name.startswith("mtp."))
+    move_convolutions(converted)
+    split_experts(converted, stacked)
+    converted.sidecars["mtp.safetensors"] = converted.take(lambda name: name.startswith("mtp."))
+    compare_pair("a head, experts one by one", NEXT, published, fused)
+    compare_pair("a head in a file of its own beside a converted trunk", NEXT, converted, fused)
+    got = parse(logits("a head", fused.save(suite.fresh(NEXT)), "--precise"))
+    suite.check("mtp_logits_d1" in got, f"{NEXT}: a head is found")
+    plain = parse(logits(NEXT, folder_of(NEXT), "--precise"))
+    suite.check(got["logits"].data == plain["logits"].data, f"{NEXT}: a head leaves the logits alone")
+
+
 def main():
     for golden in variant.goldens:
         take_ids(golden)
@@ -510,7 +532,7 @@ def main():
     for golden in PAIRS:
         take_ids(golden)
         run_drafters(golden)
-    for golden, check in ((GEMMA3, linear_rope), (QWEN2, attention_biases)):
+    for golden, check in ((GEMMA3, linear_rope), (QWEN2, attention_biases), (NEXT, qwen3_next_with_a_head)):
         take_ids(golden)
         check()
     take_ids("nemotron_h-dense")

@@ -59,38 +59,49 @@ static void mix(int *counts, int n, int most) {
 
 /* ---- depth --------------------------------------------------------------------------------------------------------------- */
 
-/* Greedy and seeded text, and the memory behind it, at depths 0 to 8. */
+/* Greedy and seeded text, and the memory behind it, at depths 0 to 8. At a high temperature noise decides, which draft and text
+ * share: so even a drafter with random weights agrees now and then. */
 static void depth_changes_nothing(void **state) {
     (void)state;
-    enum { TOKENS = LENGTH / SLOWER };
+    enum { TOKENS = LENGTH / SLOWER, KINDS = 3 };
+    static const double temperatures[KINDS] = {0, 0.8, 30};
     int32_t prompt[PROMPT], list[TOKENS];
     int mixed[64];
     make_prompt(prompt, PROMPT, 1);
     for (const subject *s = subjects; s < subjects + SUBJECTS; s++) {
         weft_engine *g = open_subject(s, 2, 64, 1);
-        weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .seed = 42, .ignore_end = true};
-        weft_request_desc kinds[2] = {d, d};
-        kinds[1].temperature = 0.8;
-        answer *base[2] = {ask(g, kinds[0], true), ask(g, kinds[1], true)};
+        weft_request_desc kinds[KINDS],
+            d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .seed = 42, .ignore_end = true};
+        answer *base[KINDS];
+        for (int k = 0; k < KINDS; k++) {
+            kinds[k] = d;
+            kinds[k].temperature = temperatures[k];
+            base[k] = ask(g, kinds[k], true);
+        }
+        uint64_t agreed = 0, rejected = 0;
         for (int depth = 1; depth <= DEPTH; depth++)
             for (int source = s->drafts ? 0 : 1; source < 2; source++) { /* its own drafts, a list */
-                int kind = (depth + source) % 2;
-                d = kinds[kind];
+                int k = (depth + source) % KINDS;
+                d = kinds[k];
                 d.depth = depth;
                 mix(mixed, 64, depth);
-                forced(list, base[kind]->ids + PROMPT, TOKENS, g->info.vocab, mixed, 64, depth);
+                forced(list, base[k]->ids + PROMPT, TOKENS, g->info.vocab, mixed, 64, depth);
                 if (source) d.drafts = list, d.n_drafts = TOKENS;
                 answer *a = ask(g, d, true);
-                same_ids(base[kind], a);
-                same_memory(base[kind], a);
+                same_ids(base[k], a);
+                same_memory(base[k], a);
                 assert_int_equal(a->stats.tokens, TOKENS);
                 assert_true(a->stats.drafted[0] > 0); /* verified, not only made */
                 assert_int_equal(a->stats.draft_steps > 0, source == 0);
                 if (source) assert_true(a->stats.accepted[0] > 0 && a->stats.passes < a->stats.tokens);
+                for (int i = 0; i < depth && !source; i++) {
+                    agreed += a->stats.accepted[i];
+                    rejected += a->stats.drafted[i] - a->stats.accepted[i];
+                }
                 drop(a);
             }
-        drop(base[0]);
-        drop(base[1]);
+        if (s->drafts) assert_true(agreed > 0 && rejected > 0);
+        for (int k = 0; k < KINDS; k++) drop(base[k]);
         weft_engine_close(g);
     }
 }
@@ -155,36 +166,68 @@ static void generated_equals_prefilled(void **state) {
 static void windows_hold_few_pages(void **state) {
     (void)state;
     enum { LONG = 400 };
+    static const struct { int chunk, depth; } ways[] = {{16, 4}, {1, DEPTH}};
     int32_t prompt[LONG];
     make_prompt(prompt, LONG, 4);
+    for (const subject *s = subjects; s < subjects + SUBJECTS; s++)
+        for (int w = 0; w < 2; w++) {
+            weft_engine *g = open_subject(s, 2, ways[w].chunk, 2);
+            const weft_index_pool *pool = &g->pages[WEFT_PAGES_WINDOW];
+            weft_request *r[2];
+            answer end[2] = {{{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0}};
+            for (int i = 0; i < 2; i++)
+                r[i] = submit(g, &(weft_request_desc){.prompt = prompt + i,
+                                                      .n_prompt = LONG - 100 * (size_t)i - 1,
+                                                      .max_tokens = 150,
+                                                      .temperature = 30,
+                                                      .depth = ways[w].depth,
+                                                      .ignore_end = true,
+                                                      .user = &end[i]});
+            const weft_event *ev;
+            size_t n;
+            int rows = ways[w].chunk > 1 + DEPTH ? ways[w].chunk : 1 + DEPTH;
+            int most = g->window ? weft_place_window_pages(g->window, rows) : 0;
+            uint64_t before = weft_alloc_count();
+            while (weft_run_step(g, &ev, &n)) {
+                note_end(g, ev, n);
+                const char *broken = weft_engine_check(g);
+                if (broken) fail_msg("%s: %s", s->model, broken);
+                for (int i = 0; i < 2; i++) assert_true(r[i]->window_to - r[i]->window_from <= most);
+            }
+            assert_int_equal(weft_alloc_count(), before);
+            for (int i = 0; i < 2; i++) {
+                if (g->window) assert_true(r[i]->window_from > 0);
+                weft_request_close(r[i]);
+            }
+            assert_int_equal(pool->n_free, pool->n);
+            weft_engine_close(g);
+        }
+}
+
+/* A context filled to its last token while drafting as deep as can be, of a size that is no whole number of pages. */
+static void a_full_context_drafts_to_the_end(void **state) {
+    (void)state;
+    enum { ALL = 3 * WEFT_PAGE_ROWS + 1, TOKENS = ALL - PROMPT };
+    int32_t prompt[PROMPT], list[TOKENS];
+    make_prompt(prompt, PROMPT, 16);
     for (const subject *s = subjects; s < subjects + SUBJECTS; s++) {
-        weft_engine *g = open_subject(s, 2, 16, 2);
-        const weft_index_pool *pool = &g->pages[WEFT_PAGES_WINDOW];
-        weft_request *r[2];
-        answer end[2] = {{{0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0}};
-        for (int i = 0; i < 2; i++)
-            r[i] = submit(g, &(weft_request_desc){.prompt = prompt + i,
-                                                  .n_prompt = LONG - 100 * (size_t)i - 1,
-                                                  .max_tokens = 150,
-                                                  .depth = 4,
-                                                  .ignore_end = true,
-                                                  .user = &end[i]});
-        const weft_event *ev;
-        size_t n;
-        int most = g->window ? weft_place_window_pages(g->window, 16) : 0;
-        uint64_t before = weft_alloc_count();
-        while (weft_run_step(g, &ev, &n)) {
-            note_end(g, ev, n);
-            const char *broken = weft_engine_check(g);
-            if (broken) fail_msg("%s: %s", s->model, broken);
-            for (int i = 0; i < 2; i++) assert_true(r[i]->window_to - r[i]->window_from <= most);
+        weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .temperature = 30, .ignore_end = true};
+        weft_engine *g = open_subject(s, 2, 64, 1);
+        answer *base = ask(g, d, false);
+        weft_engine_close(g);
+        weft_config c = {.model = s->model, .draft = s->draft, .threads = 2, .chunk = 32, .context = ALL, .max_depth = DEPTH};
+        weft_error e = {0};
+        if (weft_engine_open(&g, &c, &e) != WEFT_OK) fail_msg("%s: %s", s->model, e.text);
+        d.depth = DEPTH;
+        for (int source = 0; source < 2; source++) {
+            memcpy(list, base->ids + PROMPT, sizeof list);
+            if (source) d.drafts = list, d.n_drafts = TOKENS;
+            answer *a = ask(g, d, false);
+            assert_int_equal(a->reason, WEFT_END_LENGTH);
+            same_ids(base, a);
+            drop(a);
         }
-        assert_int_equal(weft_alloc_count(), before);
-        for (int i = 0; i < 2; i++) {
-            if (g->window) assert_true(r[i]->window_from > 0);
-            weft_request_close(r[i]);
-        }
-        assert_int_equal(pool->n_free, pool->n);
+        drop(base);
         weft_engine_close(g);
     }
 }
@@ -489,6 +532,7 @@ int main(void) {
         cmocka_unit_test(every_accept_count),
         cmocka_unit_test(generated_equals_prefilled),
         cmocka_unit_test(windows_hold_few_pages),
+        cmocka_unit_test(a_full_context_drafts_to_the_end),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(cancelled_requests_leave_no_trace),
         cmocka_unit_test(a_broken_drafter_only_drafts_badly),
