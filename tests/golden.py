@@ -110,6 +110,7 @@ def fast_and_precise(what, model, most=DIVERGENCE, fast=()):
         print(f"{what}: fast and precise {name}: {said}", flush=True)
         suite.check(mean <= most, f"{what}: fast {name} near the precise ones", said)
 
+
 # ---- instruction sets ----
 
 # What processors must have for the kernels. Those of this build are there whatever the processor is.
@@ -132,6 +133,7 @@ def processor_has(isa):
     except OSError:
         found = None
     return set(FLAGS[isa].split()) <= set(found[1].split()) if found else None
+
 
 def usable_isas(folder):
     """The instruction sets that can be tested here, also in isas."""
@@ -181,6 +183,7 @@ def compare_with(base, what, model, compare, *options):
         suite.check(same, f"{what}: the same logits, and none of a drafter")
     else:
         suite.check(data == base, what, data != base and difference(base, data))
+
 
 def compare_pair(what, golden, one, other):
     """Two models that must give the same."""

@@ -9,7 +9,6 @@ import random
 import sys
 
 sys.dont_write_bytecode = True
-import harness
 import safetensors_io as st
 from golden import PAIRS, QWEN3_5, compare_with, difference, fast_and_precise, folder_of, isas, logits, suite, take_ids, usable_isas
 from harness import Model

@@ -13,7 +13,7 @@ sys.dont_write_bytecode = True
 import harness
 import rewrites
 import safetensors_io as st
-from golden import QWEN3_5 as ALL, Variants, compare_pair, compare_with, folder_of, logits, parse, suite, take_ids
+from golden import QWEN3_5 as ALL, Variants, compare_pair, compare_with, logits, parse, suite, take_ids
 from harness import Model
 from rewrites import fold_norms, move_convolutions, one_by_one, put_prefix, shards, split_experts, stacked
 

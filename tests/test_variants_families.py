@@ -3,7 +3,6 @@
 converters store them. The golden is one spelling of each; every other one must give its logits to the last byte.
 """
 import os
-import re
 import sys
 
 sys.dont_write_bytecode = True
