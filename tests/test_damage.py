@@ -274,6 +274,192 @@ def plain_drafter(rows):
     return damage
 
 
+# ---- tensors of other families ----
+
+
+def tensors_of_families():
+    layer = "model.layers.0."
+    for golden, name in (
+        ("qwen3_next", layer + "linear_attn.in_proj_ba.weight"),
+        ("qwen2", layer + "self_attn.v_proj.bias"),
+        ("qwen3-dense", layer + "self_attn.q_norm.weight"),
+        ("gemma3", layer + "pre_feedforward_layernorm.weight"),
+        ("gemma4-dense", layer + "layer_scalar"),
+        ("gemma4-moe", layer + "router.per_expert_scale"),
+        ("gemma4-moe", layer + "post_feedforward_layernorm_2.weight"),
+        ("gemma4-ple", "model.embed_tokens_per_layer.weight"),
+        ("gemma4-ple", layer + "per_layer_input_gate.weight"),
+        ("nemotron_h-dense", layer + "mixer.conv1d.bias"),
+        ("nemotron_h-dense", layer + "mixer.D"),
+        ("nemotron_h-latent", "model.layers.1.mixer.fc2_latent_proj.weight"),
+        ("nemotron_h-moe", "model.layers.1.mixer.gate.e_score_correction_bias"),
+        ("nemotron_h-mtp", "mtp.layers.1.final_layernorm.weight"),
+    ):
+        damaged(f"{golden} without {name}", [name.removesuffix(".weight"), "missing"], drop(name), golden)
+    for golden, name, shape, expected in (
+        ("qwen3_next", layer + "linear_attn.in_proj_qkvz.weight", [191, 64], "[192, 64]"),
+        ("qwen3_next", layer + "linear_attn.in_proj_ba.weight", [4, 64], "[8, 64]"),
+        ("llama3", layer + "self_attn.q_proj.weight", [128, 64], "[64, 64]"),  # a gated one
+        ("qwen2", layer + "self_attn.q_proj.bias", [65], "[64]"),
+        ("qwen3-moe", layer + "mlp.gate.weight", [7, 64], "[8, 64]"),
+        ("gemma4-dense", layer + "layer_scalar", [2], "[1]"),
+        ("gemma4-dense", "model.layers.5.self_attn.k_norm.weight", [16], "[32]"),  # a full layer's heads are wider
+        ("gemma4-moe", layer + "router.scale", [8], "[64]"),
+        ("gemma4-moe", layer + "experts.gate_up_proj", [8, 64, 96], "[8, 96, 64]"),
+        ("gemma4-ple", "model.embed_tokens_per_layer.weight", [320, 95], "[320, 96]"),
+        ("gemma4-ple", "model.layers.5.mlp.up_proj.weight", [160, 64], "[320, 64]"),  # such layers are twice as wide
+        ("nemotron_h-dense", layer + "mixer.in_proj.weight", [327, 64], "[328, 64]"),
+        ("nemotron_h-dense", layer + "mixer.conv1d.weight", [192, 4], "[channels, 1, 4]"),
+        ("nemotron_h-dense", layer + "mixer.norm.weight", [64], "[128]"),
+        ("nemotron_h-moe", "model.layers.1.mixer.experts.up_proj", [7, 48, 64], "[8, 48, 64]"),
+        ("nemotron_h-mtp", "mtp.layers.0.eh_proj.weight", [64, 64], "[64, 128]"),
+    ):
+        found = "[" + ", ".join(map(str, shape)) + "]"
+        damaged(f"{golden}: {name} as {found}", [WEIGHTS, name, found, "expected", expected], reshape(name, shape), golden)
+    for golden, name, at, where in (
+        ("gemma4-dense", layer + "layer_scalar", 0, "element 0"),
+        ("gemma4-moe", layer + "router.per_expert_scale", 7, "element 7"),
+        ("nemotron_h-dense", layer + "mixer.dt_bias", 2, "element 2"),
+        ("nemotron_h-moe", "model.layers.1.mixer.gate.e_score_correction_bias", 3, "element 3"),
+        ("qwen2", layer + "self_attn.k_proj.bias", 31, "element 31"),
+    ):
+        for kind, bits in (("NaN", 0x7FC1), ("infinity", 0xFF80)):
+            say = [WEIGHTS, name, "NaN or infinity", where]
+            damaged(f"{golden}: {kind} in {name}", say, poison(name, at, bits), golden)
+    for golden in ("gemma4-ple", "gemma4-moe", "nemotron_h-mtp", "llama3"):
+        damaged(f"{golden}: data cut in the middle", [WEIGHTS, "tensor '", "its data end at"], None, golden, cut(200_000))
+    per_layer_table()
+
+
+def per_layer_table():
+    """A table of Gemma 4's is not read before a token wants its row: then it is an error, and where nobody wants it, there is none."""
+    name, golden = "model.embed_tokens_per_layer.weight", "gemma4-ple"
+    used = harness.read_ids(suite.path("ids.txt"))
+    unused = min(set(range(320)) - set(used))
+    for kind, bits in (("NaN", 0x7FC1), ("infinity", 0xFF80)):
+        say = [WEIGHTS, name, "NaN or infinity", f"row {used[-1]}, column 95"]
+        damaged(f"{kind} in {name}, in a row that is read", say, poison(name, used[-1] * 96 + 95, bits), golden)
+    m = Model(golden)
+    poison(name, unused * 96, 0x7FC1)(m)
+    r = suite.run(*logits_args(m.save(suite.fresh("model"))))
+    suite.check(r.code == 0 and not r.err, f"NaN in {name}, in a row that is not read", r)
+    os.unlink(suite.path("out.safetensors"))
+
+    m = Model(golden)
+    poison(name, 259 * 96 + 3, 0x7FC1)(m)  # the token "hello"
+    path = m.save(suite.fresh("model"))
+    harness.write_bytes(os.path.join(path, "tokenizer.json"), json.dumps(harness.tiny_tokenizer()).encode())
+    say = [WEIGHTS, name, "NaN or infinity", "row 259, column 3"]
+    refuses("NaN in the row of a prompt's token", say, "run", path, "hello", "--raw", "--max-tokens", 2)
+
+
+# ---- drafters ----
+
+DRAFTER = "gemma4-assistant-ordered"
+ORDER = "masked_embedding.token_ordering"
+
+
+def drafter(what, words, damage, target=f"{DRAFTER}/target", golden=f"{DRAFTER}/assistant", after=None):
+    """A damaged drafter, or a sound one, beside a target."""
+    m = Model(golden)
+    if damage:
+        damage(m)
+    path = m.save(suite.fresh("drafter"))
+    if after:
+        after(path)
+    refuses(what, words, *logits_args(os.path.join(harness.GOLDEN, target)), "--draft", path)
+
+
+def order(change, dtype="I64"):
+    def damage(m):
+        ids = list(m.tensors[ORDER].values())
+        change(ids)
+        m.tensors[ORDER] = st.tensor(dtype, [len(ids)], ids)
+
+    return damage
+
+
+def text_config(**values):
+    return lambda m: m.config["text_config"].update(values)
+
+
+def drafters():
+    say = [WEIGHTS, ORDER, "each of 320 ids once"]
+    drafter("an id twice in the order", say, order(lambda ids: ids.__setitem__(3, ids[4])))
+    drafter("an id beyond the vocabulary in the order", say, order(lambda ids: ids.__setitem__(319, 320)))
+    drafter("a negative id in the order", say, order(lambda ids: ids.__setitem__(0, -1)))
+    drafter("an id of 2^40 in the order", say, order(lambda ids: ids.__setitem__(0, 1 << 40)))
+    drafter("an id twice in the order, in I32", say, order(lambda ids: ids.__setitem__(3, ids[4]), "I32"))
+    drafter("an order of 319 ids", [ORDER, "320 ids"], order(lambda ids: ids.pop()))
+    drafter("an order in F32", [ORDER, "320 ids"], order(lambda ids: None, "F32"))
+    drafter("no order", [ORDER, "missing"], drop(ORDER))
+    drafter("an order cut short", ["tensor '", "its data end at"], None, after=cut(100_000))
+    for name, shape, expected in (
+        ("masked_embedding.centroids.weight", [15, 32], "[16, 32]"),
+        ("pre_projection.weight", [32, 64], "[32, 128]"),
+        ("post_projection.weight", [32, 64], "[64, 32]"),
+        ("model.layers.3.self_attn.q_proj.weight", [64, 32], "[128, 32]"),
+    ):
+        found = "[" + ", ".join(map(str, shape)) + "]"
+        drafter(f"{name} as {found}", [WEIGHTS, name, found, "expected", expected], reshape(name, shape))
+        drafter(f"without {name}", [name.removesuffix(".weight"), "missing"], drop(name))
+    drafter("NaN in a drafter", [WEIGHTS, "post_projection", "NaN or infinity", "row 2, column 1"],
+            poison("post_projection.weight", 65, 0x7FC0))
+    drafter("more centroids wanted than there are", ["centroid_intermediate_top_k"], config(centroid_intermediate_top_k=17))
+    drafter("centroids that do not divide the vocabulary", ["num_centroids"], config(num_centroids=15))
+    drafter("no hidden size of the target", ["backbone_hidden_size", "missing"], lambda m: m.config.pop("backbone_hidden_size"))
+
+    def wrong(what, words, damage=None, **where):
+        drafter(what, ["cannot draft for this model", *words], damage, **where)
+
+    wrong("a drafter for another hidden size", ["hidden size"], config(backbone_hidden_size=128))
+    wrong("a drafter of another vocabulary", ["vocabulary"], text_config(vocab_size=640))
+    wrong("a drafter for other heads", ["other keys and values"], text_config(num_key_value_heads=4))
+    wrong("a drafter for wider full layers", ["other keys and values"], text_config(per_layer_config={"3": {"head_dim": 64}}))
+    wrong("a drafter for another window", ["other keys and values"], text_config(sliding_window=64))
+    wrong("a drafter for a model whose full layers have other heads", ["other keys and values"], target="gemma4-keqv")
+    wrong("a drafter beside a Qwen3.5", ["only Gemma 4"], target=GOLDEN)
+    wrong("a drafter beside a Gemma 3", ["only Gemma 4"], target="gemma3")
+    wrong("a model for a drafter", ["no drafter"], golden="gemma4-dense", target="gemma4-dense")
+    wrong("a model of another family for a drafter", ["no drafter"], golden="llama3", target="gemma4-dense")
+    target = os.path.join(harness.GOLDEN, DRAFTER, "target")
+    refuses("a drafter that is not there", ["no-such-folder"], *logits_args(target), "--draft", "no-such-folder")
+    say = ["a drafter for a Gemma 4 model", "not a model by itself", "--draft"]
+    alone = os.path.join(harness.GOLDEN, DRAFTER, "assistant")
+    refuses("a drafter for a model", say, *logits_args(alone))
+    refuses("a drafter for a model and for a drafter", say, *logits_args(alone), "--draft", alone)
+
+
+# ---- models and packings of other kinds ----
+
+
+def other_models():
+    known = ["not supported", "Llama, Mistral, Qwen2, Qwen3, Qwen3-Next, Qwen3.5 to 3.8, Gemma 3, Gemma 4 and Nemotron-H"]
+    for kind, architecture in (
+        ("qwen4_exp", "Qwen4ExpForCausalLM"),
+        ("deepseek_v3", "DeepseekV3ForCausalLM"),
+        ("gpt_oss", "GptOssForCausalLM"),
+        ("phi3", "Phi3ForCausalLM"),
+        ("gemma2", "Gemma2ForCausalLM"),
+    ):
+        damaged(f"a {kind}", [kind, *known], config(model_type=kind, architectures=[architecture]))
+        damaged(f"a {architecture} without a type", [architecture, *known],
+                lambda m: (m.config.pop("model_type"), m.config.update(architectures=[architecture])))
+    damaged("a text part of another family", ["qwen3_5", "llama", "text part"],
+            lambda m: m.config.update(model_type="qwen3_5", text_config={**m.config, "model_type": "llama"}))
+    damaged("an MTP head by itself", ["qwen3_5_mtp", "mtp.safetensors"], config(model_type="qwen3_5_mtp"))
+    for method in ("fp8", "awq", "gptq", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4"):
+        damaged(f"packed as {method}", ["quant_method", f"'{method}'", "not supported", "bf16, f16 and f32", "MLX affine"],
+                config(quantization_config={"quant_method": method, "bits": 4, "group_size": 64, "fmt": "e4m3"}), "llama3")
+    q = "model.layers.0.self_attn.q_proj"
+    damaged("weights of fp8 that the config does not speak of", [f"{q}.weight", "F8_E4M3"],
+            lambda m: m.tensors.update({f"{q}.weight": st.Tensor("F8_E4M3", [64, 64], bytes(4096))}), "llama3")
+    damaged("weights of GPTQ that the config does not speak of", [q, "missing"],
+            lambda m: m.tensors.update({f"{q}.qweight": m.tensors.pop(f"{q}.weight")}), "llama3")
+    damaged("weights of NVFP4 that the config does not speak of", [f"{q}.weight", "U8"],
+            lambda m: m.tensors.update({f"{q}.weight": st.Tensor("U8", [64, 32], bytes(2048))}), "llama3")
+
+
 # ---- quantised tensors ----
 
 
@@ -503,7 +689,9 @@ def tokenizers():
     run("a tokenizer.json cut short", ["tokenizer.json", "JSON"], good[: len(good) // 2])
     run("a tokenizer.json that is another object", ["tokenizer.json"], b'{"a": 1}')
     run("a tokenizer.json nested 100000 deep", ["tokenizer.json"], b"[" * 100000)
-    run("a tokenizer for a larger vocabulary", ["tokenizer", "401", "320"], changed(lambda t: t["added_tokens"][0].update(id=400)))
+    run("a tokenizer for a larger vocabulary", ["tokenizer", "401", "320"], changed(lambda t: t["model"]["vocab"].update(zz=400)))
+    # Added tokens may lie beyond what the model has, as long as nobody uses them. This one begins each turn.
+    run("an added token that the model does not have", ["400", "320"], changed(lambda t: t["added_tokens"][1].update(id=400)))
     run("an id of 2^31 - 1", ["tokenizer.json"], changed(lambda t: t["added_tokens"][0].update(id=2**31 - 1)))
     run("an id of 10 million", ["tokenizer"], changed(lambda t: t["added_tokens"][0].update(id=10**7)))
     run("a negative id", ["tokenizer.json"], changed(lambda t: t["model"]["vocab"].update(A=-1)))
@@ -601,6 +789,9 @@ def main():
     harness.write_ids(suite.path("ids.txt"), ids[:20])
     bytes_of_files()
     tensors()
+    tensors_of_families()
+    drafters()
+    other_models()
     quantised()
     configs()
     folders()

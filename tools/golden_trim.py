@@ -3,8 +3,10 @@
 
 FULL_DIR/NAME holds config.json, model.safetensors and expected.safetensors with
   input_ids [T] I32, logits [T, V] F32 and, where there is a multi-token-prediction head, mtp_logits_d1 [T - 1, V] F32,
-as the reference implementation computes them. OUT_DIR/NAME gets the same, but of the logits only some 30 rows each, and their
-positions: `rows` and `mtp_rows`, I32. The rows lie at both ends, around 64 and 128, and evenly in between.
+as the reference implementation computes them; or, for a model with a drafter of its own, target/ and assistant/ with a config and
+weights each, and beside them such an expected.safetensors with draft_tokens [4] I32 and draft_logits [3, V] F32, too.
+OUT_DIR/NAME gets the same, but of the logits only 16 rows each, and their positions: `rows` and `mtp_rows`, I32. The rows lie at
+both ends, around 64 and 128, and evenly in between.
 """
 import os
 import shutil
@@ -13,7 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
 import safetensors_io as st
 
-ROWS = 30
+ROWS = 16
 
 
 def choose(n):
@@ -26,11 +28,13 @@ def choose(n):
 
 
 def trim(full, out):
-    os.makedirs(out, exist_ok=True)
-    for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(os.path.join(full, name), os.path.join(out, name))
+    pair = os.path.isdir(os.path.join(full, "target"))
+    for part in ("target", "assistant") if pair else ("",):
+        os.makedirs(os.path.join(out, part), exist_ok=True)
+        for name in ("config.json", "model.safetensors"):
+            shutil.copyfile(os.path.join(full, part, name), os.path.join(out, part, name))
     expected = st.read(os.path.join(full, "expected.safetensors"))
-    kept = {"input_ids": expected["input_ids"]}
+    kept = {name: t for name, t in expected.items() if name not in ("logits", "mtp_logits_d1")}
     for name, rows_name in (("logits", "rows"), ("mtp_logits_d1", "mtp_rows")):
         if name not in expected:
             continue

@@ -238,19 +238,29 @@ weft_mat *weft_load_ordered(weft_loader *l, const char *path, const char *ids, i
     return make(l, s, path, parts, s->rows, k);
 }
 
+/* A table's rows are read in steps, long after loading: what its file loses meanwhile must not be taken for numbers. */
+typedef struct table_source {
+    weft_weight w;
+    const weft_tensors *tensors;
+} table_source;
 static weft_status read_table(void *ctx, int64_t row, float *dst, weft_error *e) {
-    return weft_weight_row_f32(ctx, 0, row, dst, e);
+    return weft_weight_row_f32(&((const table_source *)ctx)->w, 0, row, dst, e);
+}
+static weft_status check_table(void *ctx, weft_error *e) {
+    return weft_tensors_check(((const table_source *)ctx)->tensors, e);
 }
 weft_table *weft_load_table(weft_loader *l, const char *path, int64_t n, int64_t k) {
     weft_table *t = NULL;
     if (l->status != WEFT_OK) return NULL;
-    weft_weight *w = weft_arena_get(l->kept, 1, sizeof *w);
+    table_source *s = weft_arena_get(l->kept, 1, sizeof *s);
     const char *name = weft_arena_str(l->kept, path, strlen(path));
-    if (!w || !name)
+    if (!s || !name)
         weft_loader_oom(l, path);
-    else if (find(l, path, 0, n, k, w))
-        l->status =
-            weft_table_make(l->dev, &(weft_table_desc){.n = n, .k = k, .name = name, .read = read_table, .ctx = w}, &t, l->e);
+    else if (find(l, path, 0, n, k, &s->w)) {
+        s->tensors = l->dir->tensors;
+        weft_table_desc desc = {.n = n, .k = k, .name = name, .read = read_table, .check = check_table, .ctx = s};
+        l->status = weft_table_make(l->dev, &desc, &t, l->e);
+    }
     return t;
 }
 

@@ -141,6 +141,8 @@ typedef struct weft_table_desc {
     /* Row `row` in float32, k columns; must refuse NaN and infinity. Called in steps, from several threads at a time: ctx and name
      * live as long as the device. */
     weft_status (*read)(void *ctx, int64_t row, float *dst, weft_error *e);
+    /* Once after the rows of a step: were they all really read? NULL: they always are. */
+    weft_status (*check)(void *ctx, weft_error *e);
     void *ctx;
 } weft_table_desc;
 weft_status weft_table_make(weft_dev *dev, const weft_table_desc *desc, weft_table **table, weft_error *e);

@@ -319,7 +319,10 @@ static void test_tables_and_views(void **state) {
     disk on_disk = {v, -1};
     weft_table *t = NULL;
     weft_error e;
-    assert_int_equal(weft_table_make(d, &(weft_table_desc){TABLE_ROWS, TABLE_COLS, "table", read_disk, &on_disk}, &t, &e), WEFT_OK);
+    assert_int_equal(
+        weft_table_make(
+            d, &(weft_table_desc){.n = TABLE_ROWS, .k = TABLE_COLS, .name = "table", .read = read_disk, .ctx = &on_disk}, &t, &e),
+        WEFT_OK);
     weft_mat *one = mat(d, ones, 1, TABLE_ROWS, 16);
     weft_buf *all = weft_buf_make(d, "a", 0, TABLE_COLS), *y = weft_buf_make(d, "a", 0, 16), *small = weft_buf_make(d, NULL, 0, 8);
     const weft_buf *views[3];

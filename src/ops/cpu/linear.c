@@ -238,5 +238,6 @@ void weft_lookup(weft_dev *d, weft_buf *y, const weft_table *table, float scale)
     weft_pool_run(d->pool, d->step->n_rows, lookup_piece, &j);
     for (int r = 0; atomic_load(&j.failed) && r < d->step->n_rows && d->status == WEFT_OK; r++) /* whose fault it is */
         d->status = t->read(t->ctx, d->step->tokens[r], buf_row(y, r), &d->error);
+    if (d->status == WEFT_OK && t->check) d->status = t->check(t->ctx, &d->error);
     if (scale != 1) weft_scale(d, y, scale);
 }
