@@ -5,7 +5,7 @@ FULL_DIR/NAME holds config.json, model.safetensors and expected.safetensors with
   input_ids [T] I32, logits [T, V] F32 and, where there is a multi-token-prediction head, mtp_logits_d1 [T - 1, V] F32,
 as the reference implementation computes them; or, for a model with a drafter of its own, target/ and assistant/ with a config and
 weights each, and beside them such an expected.safetensors with draft_tokens [4] I32 and draft_logits [3, V] F32, too.
-OUT_DIR/NAME gets the same, but of the logits only 16 rows each, and their positions: `rows` and `mtp_rows`, I32. The rows lie at
+OUT_DIR/NAME gets the same, but of the logits only 12 rows each, and their positions: `rows` and `mtp_rows`, I32. The rows lie at
 both ends, around 64 and 128, and evenly in between.
 """
 import os
@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
 import safetensors_io as st
 
-ROWS = 16
+ROWS = 12
 
 
 def choose(n):
