@@ -412,7 +412,7 @@ static weft_status read_assistant(weft_model_config *c, weft_json_at outer, weft
     static const weft_config_key backbone = {"backbone_hidden_size", NULL, FIELD(backbone_hidden), 8, 1 << 17, true};
     static const weft_config_key centroids[] = {
         {"num_centroids", NULL, FIELD(n_centroids), 1, 1 << 20, true},
-        {"centroid_intermediate_top_k", NULL, FIELD(centroid_top), 1, 1 << 20, true},
+        {"centroid_intermediate_top_k", NULL, FIELD(centroid_top), 1, 256, true},
     };
     bool ordered = false;
     WEFT_TRY(read_gemma4(c, text, e));
@@ -491,7 +491,7 @@ static weft_status read_nemotron_mtp(weft_model_config *c, weft_json_at text, we
 
 static weft_status read_nemotron_experts(weft_model_config *c, weft_json_at text, weft_error *e) {
     static const weft_config_key keys[] = {
-        {"n_group", NULL, FIELD(router_groups), 1, 4096, false},
+        {"n_group", NULL, FIELD(router_groups), 1, 64, false},
         {"topk_group", NULL, FIELD(router_top_groups), 1, 4096, false},
         {"moe_latent_size", NULL, FIELD(moe_latent), 8, 1 << 17, false},
     };
