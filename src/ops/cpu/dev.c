@@ -170,6 +170,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         uint64_t logits = pick_scratch_floats() + (d->precise ? (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15) : 0);
         if (panel < logits) panel = logits;
         d->picked = take(c, (uint64_t)d->pick_rows, sizeof *d->picked);
+        d->verdicts = take(c, (uint64_t)d->pick_rows, sizeof *d->verdicts);
         d->pick_parts = take(c, pick_parts_bytes(d), 1);
         d->pick_top = take(c, pick_top_bytes(d), 1);
     }
