@@ -111,8 +111,16 @@ void weft_engine_info(const weft_engine *engine, weft_info *info);
  * *ids is freed by weft_ids_free(). */
 weft_status weft_encode(const weft_engine *engine, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
                         weft_error *e);
-/* One user turn in ChatML, up to where the answer begins. */
-weft_status weft_encode_chat(const weft_engine *engine, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e);
+/* A chat in the checkpoint's own format, its chat template, up to where the answer begins. All texts are JSON. */
+typedef struct weft_chat_desc {
+    const char *messages;      /* an array as the OpenAI API has it: [{"role": "user", "content": "Hi!"}] */
+    const char *tools;         /* an array of functions; NULL none */
+    const char *vars;          /* an object of further variables of the template: {"enable_thinking": false}; NULL none */
+    bool no_generation_prompt; /* end with the last message */
+} weft_chat_desc;
+/* Control tokens in messages, tools and variables are letters like others. WEFT_EINVAL: the template refuses the messages, with its
+ * own words; WEFT_ESUPPORT: the checkpoint has no template and is no ChatML model. */
+weft_status weft_encode_chat(const weft_engine *engine, const weft_chat_desc *chat, int32_t **ids, size_t *n_ids, weft_error *e);
 void weft_ids_free(int32_t *ids);
 
 /* ---- requests ------------------------------------------------------------------------------------------------------------ */

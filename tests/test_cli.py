@@ -19,7 +19,7 @@ import harness
 from harness import FIRST_ADDED, Model
 
 ENDOFTEXT, IM_START, IM_END, THINK = FIRST_ADDED, FIRST_ADDED + 1, FIRST_ADDED + 2, FIRST_ADDED + 3
-COMMANDS = {"run": "max-tokens", "inspect": "json", "tokenize": "decode", "logits": "threads"}
+COMMANDS = {"run": "max-tokens", "inspect": "json", "tokenize": "decode", "template": "messages", "logits": "threads"}
 MINI = os.path.join(harness.ROOT, "models", "mini")
 
 suite = harness.Suite()

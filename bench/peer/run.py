@@ -50,7 +50,7 @@ MODELS = {
     },
     "gemma4e2b-4": {
         "forge": ["--like", "gemma-4-e2b", "--bits", "4"],
-        "gb": 5.5,
+        "gb": 5.4,
         "bars": {("prefill", 0): 2, ("decode", 0): 1.3},
     },
     "nemotron-4": {  # 13 of 52 layers

@@ -91,6 +91,11 @@ static weft_status set(const weft_option *o, const char *text, weft_error *e) {
             return weft_fail(e, WEFT_EINVAL, "--%s %s: expected a number from %.10g to %.10g", o->name, text, o->range.number.least,
                              o->range.number.most);
         break;
+    case WEFT_OPTION_TEXTS:
+        if (o->to.texts->n == WEFT_TEXTS_MOST)
+            return weft_fail(e, WEFT_EINVAL, "--%s is given more than %d times", o->name, WEFT_TEXTS_MOST);
+        o->to.texts->v[o->to.texts->n++] = text;
+        break;
     default:
         if (o->range.choices && !is_choice(o->range.choices, text))
             return weft_fail(e, WEFT_EINVAL, "--%s %s: expected one of %s", o->name, text, o->range.choices);

@@ -1,7 +1,7 @@
 /* args.h: command lines. A command describes its options once, in a table; parsing, checking and the help text come from it.
  *
  * Options are long: "--name value" or "--name=value", a flag "--name". "--" ends them; "-" alone is a positional argument. The last
- * of a repeated option counts. "--help" and "-h" exist everywhere. */
+ * of a repeated option counts, unless it takes several. "--help" and "-h" exist everywhere. */
 #ifndef WEFT_CLI_ARGS_H
 #define WEFT_CLI_ARGS_H
 
@@ -18,7 +18,14 @@ typedef enum weft_option_kind {
     WEFT_OPTION_INTEGER,
     WEFT_OPTION_NUMBER,
     WEFT_OPTION_TEXT,
+    WEFT_OPTION_TEXTS, /* may be given several times */
 } weft_option_kind;
+
+enum { WEFT_TEXTS_MOST = 64 };
+typedef struct weft_texts {
+    const char *v[WEFT_TEXTS_MOST]; /* in their order */
+    int n;
+} weft_texts;
 
 /* One row of the table; the macros below make them. What `to` points to holds the default when parsing begins, and the help text
  * shows that value, or `standard` in its place where the value alone says little ("0: all processors"). */
@@ -32,6 +39,7 @@ typedef struct weft_option {
         int64_t *integer;
         double *number;
         const char **text;
+        weft_texts *texts;
     } to;
     union {
         struct {
@@ -64,6 +72,8 @@ typedef struct weft_option {
         .kind = WEFT_OPTION_TEXT, .name = (name_), .value = (value_), .to.text = (to_), .range.choices = (choices_),               \
         .standard = (standard_), .help = (help_)                                                                                   \
     }
+#define WEFT_TEXTS(name_, value_, to_, help_)                                                                                      \
+    { .kind = WEFT_OPTION_TEXTS, .name = (name_), .value = (value_), .to.texts = (to_), .help = (help_) }
 #define WEFT_END                                                                                                                   \
     { .kind = WEFT_OPTION_END }
 

@@ -35,7 +35,7 @@ enum {
 };
 
 typedef struct options {
-    const char *model, *isa, *kv, *cache, *json, *depths_text, *tokens_text, *cells_text;
+    const char *draft, *model, *isa, *kv, *cache, *json, *depths_text, *tokens_text, *cells_text;
     int64_t threads, chunk, rounds, passes;
     bool precise, scaling;
     bool prefill, decode, verify, drafts; /* the cells */
@@ -217,11 +217,12 @@ static weft_status decode_and_verify(const bench *b, int depth, at_depth *at, we
 
 /* Decoding as `weft run` does, with the model's own drafts: what it gains depends on the text. */
 static weft_status drafts(bench *b, weft_error *e) {
-    static const char text[] = "Write a Python function that returns the larger of two numbers.";
+    static const weft_chat_desc question = {
+        .messages = "[{\"role\": \"user\", \"content\": \"Write a Python function that returns the larger of two numbers.\"}]"};
     int32_t *chat = NULL;
     size_t n = 1;
     weft_status s = WEFT_OK;
-    if (weft_encode_chat(b->g, text, sizeof text - 1, &chat, &n, NULL) != WEFT_OK || n > CHAT_ROOM) n = 1; /* random ids then */
+    if (weft_encode_chat(b->g, &question, &chat, &n, NULL) != WEFT_OK || n > CHAT_ROOM) n = 1; /* random ids then */
     for (int depth = 0; depth <= DRAFTS && s == WEFT_OK; depth++) {
         timing t;
         progress(b, "drafting, depth", depth, -1);
@@ -258,6 +259,7 @@ static void close_bench(bench *b) {
 static weft_status open_bench(bench *b, int threads, weft_error *e) {
     const options *o = b->o;
     weft_config c = {.model = o->model,
+                     .draft = o->draft,
                      .threads = threads,
                      .isa = o->isa,
                      .kv = o->kv,
@@ -321,7 +323,7 @@ static weft_status run_round(bench *b, weft_error *e) {
             WEFT_TRY(prefill(b, o->tokens[k], o->depths[i], &b->depth[i].prefill[k], e));
         if (o->decode || o->verify) WEFT_TRY(decode_and_verify(b, o->depths[i], &b->depth[i], e));
     }
-    return o->drafts && b->info.has_mtp ? drafts(b, e) : WEFT_OK;
+    return o->drafts && b->info.drafts ? drafts(b, e) : WEFT_OK;
 }
 
 /* Thread counts one after the other, as each needs an engine of its own: 1, 2, 3 .. n, or 1, 2, 4 .. n where there are many. */
@@ -614,6 +616,7 @@ int weft_cmd_bench(int argc, char **argv) {
         WEFT_HEADING("The engine"),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
+        WEFT_DRAFT_OPTION(&o.draft),
         WEFT_ISA_OPTION(&o.isa),
         WEFT_KV_OPTION(&o.kv),
         WEFT_PRECISE_OPTION(&o.precise),

@@ -14,6 +14,7 @@ enum { WEFT_CLI_DEPTH = 3 }; /* drafts ahead of a token: `weft run` unless told 
 int weft_cmd_run(int argc, char **argv);
 int weft_cmd_inspect(int argc, char **argv);
 int weft_cmd_tokenize(int argc, char **argv);
+int weft_cmd_template(int argc, char **argv);
 int weft_cmd_logits(int argc, char **argv);
 int weft_cmd_bench(int argc, char **argv);
 int weft_cmd_eval(int argc, char **argv);

@@ -194,8 +194,10 @@ static void print_heads(const char *label, int n_heads, const weft_heads *h) {
     else
         printf(", %d of it rotary\n", 2 * h->rope.turning < h->rope.width ? 2 * h->rope.turning : h->rope.width);
 }
-static const char *norms(bool converted) {
-    return converted ? "absolute, as converted for MLX" : "zero-centred, as published";
+/* Where a family stores gains less one and converters change that, it matters. */
+static const char *norms(const report *r, bool converted) {
+    if (r->dir.config.family != WEFT_FAMILY_QWEN_HYBRID) return "";
+    return converted ? "; norms absolute, as converted for MLX" : "; norms zero-centred, as published";
 }
 
 static void print_model(const report *r) {
@@ -234,7 +236,7 @@ static void print_model(const report *r) {
     if (c->n_experts) printf(", %s of them used by a token", grouped(active(r), b));
     printf("\noutput head   %s\n", r->dir.head ? "a matrix of its own" : "the embedding");
     if (r->dir.mtp)
-        printf("MTP head      %s parameters; norms %s%s\n", grouped(r->mtp, a), norms(r->dir.mtp_converted),
+        printf("MTP head      %s parameters%s%s\n", grouped(r->mtp, a), norms(r, r->dir.mtp_converted),
                r->dir.mtp_head ? "; an output head of its own" : "");
     else
         printf("MTP head      none%s\n", c->mtp_layers ? ": the config announces one, but its tensors are not in these files" : "");
@@ -245,8 +247,8 @@ static void print_model(const report *r) {
 
 static void print_weights(const report *r) {
     char bytes[16], text[64];
-    printf("weights       %zu tensors, %s; norms %s\n", weft_tensors_count(r->dir.tensors), weft_bytes_text(r->file_bytes, bytes),
-           norms(r->dir.converted));
+    printf("weights       %zu tensors, %s%s\n", weft_tensors_count(r->dir.tensors), weft_bytes_text(r->file_bytes, bytes),
+           norms(r, r->dir.converted));
     for (int p = 0; p < PARTS; p++)
         for (int i = 0; i < r->n_packings; i++)
             if (r->packings[i].part == (part)p)
@@ -408,6 +410,7 @@ int weft_cmd_inspect(int argc, char **argv) {
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
         WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
+        WEFT_DRAFT_OPTION(&want.draft),
         WEFT_ISA_OPTION(&want.isa),
         WEFT_PRECISE_OPTION(&want.precise),
         WEFT_KV_OPTION(&want.kv),

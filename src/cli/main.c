@@ -18,6 +18,7 @@ static const struct {
     {"run", weft_cmd_run, "answer a prompt"},
     {"inspect", weft_cmd_inspect, "what a model folder holds, and what it needs"},
     {"tokenize", weft_cmd_tokenize, "text to token ids and back"},
+    {"template", weft_cmd_template, "messages as the prompt that a model gets"},
     {"logits", weft_cmd_logits, "the model's scores for every next token"},
     {"bench", weft_cmd_bench, "how fast a model runs on this machine"},
     {"eval", weft_cmd_eval, "perplexity, and what fast arithmetic costs"},

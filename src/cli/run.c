@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/vec.h"
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/input.h"
@@ -17,7 +18,9 @@
 
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
-    const char *isa, *kv, *cache, *drafts, *ids_out;
+    const char *system;
+    weft_texts vars;
+    const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
     bool raw, stats, precise, ignore_end;
@@ -64,8 +67,8 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, c
         fprintf(stderr, ", ended: %s\n", ended);
     else
         fputs(interrupted ? ", interrupted\n" : "\n", stderr);
-    if (!info.has_mtp && depth)
-        fputs("drafts    none: this checkpoint has no MTP head\n", stderr);
+    if (!info.drafts && depth)
+        fputs("drafts    none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
     else if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
         for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
@@ -115,6 +118,22 @@ static weft_status generate(weft_engine *g, const options *o, weft_request *r, c
     return s;
 }
 
+/* The prompt of a chat that a question begins. */
+static weft_status encode_chat(const weft_engine *g, const options *o, const char *text, size_t n, int32_t **ids, size_t *n_ids,
+                               weft_error *e) {
+    struct json_object *messages = NULL, *vars = NULL;
+    weft_status s = weft_cli_vars(&o->vars, &vars, e);
+    if (s == WEFT_OK) s = weft_cli_messages(o->system, text, n, &messages, e);
+    if (s == WEFT_OK) {
+        weft_chat_desc d = {.messages = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_PLAIN),
+                            .vars = vars ? json_object_to_json_string_ext(vars, JSON_C_TO_STRING_PLAIN) : NULL};
+        s = d.messages && (d.vars || !vars) ? weft_encode_chat(g, &d, ids, n_ids, e) : weft_fail_oom(e, "a chat");
+    }
+    json_object_put(messages);
+    json_object_put(vars);
+    return s;
+}
+
 static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, const char **ended, weft_error *e) {
     weft_cli_ids drafts = {0};
     int32_t *prompt = NULL;
@@ -122,7 +141,7 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
     weft_info info;
     weft_engine_info(g, &info);
     weft_status s =
-        o->raw ? weft_encode(g, text, n, true, &prompt, &n_prompt, e) : weft_encode_chat(g, text, n, &prompt, &n_prompt, e);
+        o->raw ? weft_encode(g, text, n, true, &prompt, &n_prompt, e) : encode_chat(g, o, text, n, &prompt, &n_prompt, e);
     if (s == WEFT_OK && o->drafts) s = weft_cli_read_ids(&drafts, o->drafts, e);
     if (s == WEFT_OK && n_prompt >= (size_t)info.context)
         s = weft_fail(e, WEFT_EINVAL, "the prompt has %zu tokens and the context %d: give --context N, or a shorter prompt",
@@ -169,6 +188,7 @@ static int open_and_run(const options *o) {
     weft_str text = {0};
     weft_engine *g = NULL;
     weft_config config = {.model = o->model,
+                          .draft = o->draft,
                           .threads = (int)o->threads,
                           .isa = o->isa,
                           .kv = o->kv,
@@ -199,6 +219,8 @@ int weft_cmd_run(int argc, char **argv) {
     options o = {.max_tokens = 512, .depth = WEFT_CLI_DEPTH};
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
+        WEFT_TEXT("system", "TEXT", &o.system, NULL, NULL, "What the model is told before the question."),
+        WEFT_VAR_OPTION(&o.vars),
         WEFT_INTEGER("max-tokens", "N", &o.max_tokens, 1, 1 << 24, NULL, "The answer's length at most."),
         WEFT_NUMBER("temperature", "T", &o.temperature, 0, 100, NULL, "0: the likeliest token each time. Higher: more variety."),
         WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, NULL, "The same seed and temperature give the same answer, every time."),
@@ -212,6 +234,7 @@ int weft_cmd_run(int argc, char **argv) {
                      "Tokens that prompt and answer may take together."),
         WEFT_KV_OPTION(&o.kv),
         WEFT_PRECISE_OPTION(&o.precise),
+        WEFT_DRAFT_OPTION(&o.draft),
         WEFT_ISA_OPTION(&o.isa),
         WEFT_CACHE_OPTION(&o.cache),
         WEFT_HEADING("Testing"),
@@ -239,6 +262,10 @@ int weft_cmd_run(int argc, char **argv) {
     };
     int code;
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
+    if (o.raw && (o.system || o.vars.n)) {
+        weft_cli_fail("--raw takes the prompt as it is: --system and --var have no place in it");
+        return WEFT_EXIT_USAGE;
+    }
     if (argc == 2 || (argc == 1 && weft_cli_is_model(argv[0]))) o.model = argv[0];
     if (argc == 2 || (argc == 1 && !o.model)) o.prompt = argv[argc - 1];
     if (o.prompt && !o.model && weft_cli_resembles_model(o.prompt))

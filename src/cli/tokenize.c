@@ -5,10 +5,10 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "cli/chat.h"
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/input.h"
-#include "text/chatml.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -34,21 +34,36 @@ static weft_status read_input(const options *o, weft_str *text, weft_error *e) {
     return weft_cli_read_stdin(text, INPUT_LARGEST, o->decode ? "the list of ids" : "the text", e);
 }
 
+/* A user's turn in the chat format of the folder. */
+static weft_status encode_chat(const weft_tokenizer *t, const options *o, const weft_str *text, weft_ids *ids, weft_error *e) {
+    weft_str folder = {0};
+    weft_chat *chat = NULL;
+    weft_chat_request r = {0};
+    weft_jinja_output prompt = {0};
+    weft_status s = weft_cli_folder(o->model, &folder) ? weft_chat_open(&chat, folder.p, t, e) : weft_fail_oom(e, "a path");
+    if (s == WEFT_OK) s = weft_cli_messages(NULL, weft_str_z(text), text->n, &r.messages, e);
+    if (s == WEFT_OK) s = weft_chat_render(chat, &r, &prompt, e);
+    if (s == WEFT_OK) s = weft_tokenizer_encode(t, prompt.parts.v, prompt.parts.n, ids, e);
+    weft_jinja_output_free(&prompt);
+    json_object_put(r.messages);
+    weft_chat_close(chat);
+    weft_str_free(&folder);
+    return s;
+}
+
 static weft_status encode(const weft_tokenizer *t, const options *o, weft_ids *ids, weft_error *e) {
     weft_str text = {0};
-    weft_text_parts parts = {0};
     weft_status s = read_input(o, &text, e);
-    const weft_text_part plain = {.text = weft_str_z(&text), .n = text.n, .special = !o->plain};
     if (s == WEFT_OK && o->chat) {
-        s = weft_chatml_turns(&parts, NULL, 0, plain.text, plain.n, e);
+        s = encode_chat(t, o, &text, ids, e);
     } else if (s == WEFT_OK) {
+        const weft_text_part plain = {.text = weft_str_z(&text), .n = text.n, .special = !o->plain};
         size_t n;
         const int32_t *prefix = weft_tokenizer_prefix(t, &n);
-        bool ok = weft_vec_push(&parts, plain);
+        bool ok = true;
         for (size_t k = 0; ok && !o->plain && k < n; k++) ok = weft_vec_push(ids, prefix[k]);
-        if (!ok) s = weft_fail_oom(e, "the text");
+        s = ok ? weft_tokenizer_encode(t, &plain, 1, ids, e) : weft_fail_oom(e, "the text");
     }
-    if (s == WEFT_OK) s = weft_tokenizer_encode(t, parts.v, parts.n, ids, e);
     if (s == WEFT_OK && !o->chat && !o->plain) {
         size_t n;
         const int32_t *suffix = weft_tokenizer_suffix(t, &n);
@@ -56,7 +71,6 @@ static weft_status encode(const weft_tokenizer *t, const options *o, weft_ids *i
         for (size_t k = 0; ok && k < n; k++) ok = weft_vec_push(ids, suffix[k]);
         if (!ok) s = weft_fail_oom(e, "the text");
     }
-    weft_vec_free(&parts);
     weft_str_free(&text);
     return s;
 }

@@ -12,7 +12,7 @@
 #include "base/memory.h"
 #include "base/num.h"
 #include "engine/engine.h"
-#include "text/chatml.h"
+#include "format/json.h"
 
 #define DEFAULT_CONTEXT 8192
 #define DEFAULT_CHUNK 256
@@ -138,6 +138,8 @@ static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     else if (weft_file_exists(path.p))
         s = weft_tokenizer_open(&g->tokenizer, path.p, e);
     weft_str_free(&path);
+    /* A model without a chat format can still be given raw prompts. */
+    if (s == WEFT_OK && g->tokenizer) weft_chat_open(&g->chat, g->folders.model.path, g->tokenizer, &g->no_chat);
     return s;
 }
 
@@ -260,6 +262,7 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->event_text);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
+    weft_chat_close(g->chat);
     weft_tokenizer_close(g->tokenizer);
     close_folders(&g->folders);
     weft_free(g);
@@ -301,17 +304,25 @@ weft_status weft_encode(const weft_engine *g, const char *text, size_t n, bool s
     return encode(g, &(weft_text_part){.text = text, .n = n, .special = special}, 1, special, ids, n_ids, e);
 }
 
-weft_status weft_encode_chat(const weft_engine *g, const char *user, size_t n, int32_t **ids, size_t *n_ids, weft_error *e) {
-    weft_text_parts parts = {0};
-    if (g->tokenizer &&
-        (weft_tokenizer_find(g->tokenizer, "<|im_start|>") < 0 || weft_tokenizer_find(g->tokenizer, "<|im_end|>") < 0))
-        return weft_fail(
-            e, WEFT_ESUPPORT,
-            "%s: its tokenizer has no <|im_start|> and <|im_end|>: it is no ChatML model; only a raw prompt can be given (--raw)",
-            g->folders.model.path);
-    weft_status s = weft_chatml_turns(&parts, NULL, 0, user, n, e);
-    if (s == WEFT_OK) s = encode(g, parts.v, parts.n, false, ids, n_ids, e);
-    weft_vec_free(&parts);
+static weft_status read_chat(const weft_chat_desc *d, weft_chat_request *r, weft_error *e) {
+    WEFT_TRY(weft_chat_array(&r->messages, d->messages, strlen(d->messages), "the messages", e));
+    if (d->tools) WEFT_TRY(weft_chat_array(&r->tools, d->tools, strlen(d->tools), "the tools", e));
+    weft_status s = d->vars ? weft_json_parse(&r->vars, d->vars, strlen(d->vars), e) : WEFT_OK;
+    if (s != WEFT_OK) weft_fail_in(e, "the variables");
+    return s;
+}
+
+weft_status weft_encode_chat(const weft_engine *g, const weft_chat_desc *d, int32_t **ids, size_t *n_ids, weft_error *e) {
+    if (g->tokenizer && !g->chat) return weft_fail(e, g->no_chat.code, "%s", g->no_chat.text);
+    weft_chat_request r = {.no_generation_prompt = d->no_generation_prompt};
+    weft_jinja_output prompt = {0};
+    weft_status s = read_chat(d, &r, e);
+    if (s == WEFT_OK && g->chat) s = weft_chat_render(g->chat, &r, &prompt, e);
+    if (s == WEFT_OK) s = encode(g, prompt.parts.v, prompt.parts.n, false, ids, n_ids, e);
+    weft_jinja_output_free(&prompt);
+    json_object_put(r.messages);
+    json_object_put(r.tools);
+    json_object_put(r.vars);
     return s;
 }
 

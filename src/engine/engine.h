@@ -14,6 +14,7 @@
 #include "cache/index_pool.h"
 #include "format/model_dir.h"
 #include "model/model.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 #include "weft.h"
 
@@ -59,6 +60,8 @@ struct weft_engine {
     weft_config config;
     weft_folders folders;
     weft_tokenizer *tokenizer; /* NULL: the folder has none */
+    weft_chat *chat;           /* NULL: no_chat says why */
+    weft_error no_chat;
     weft_dev *dev;
     weft_model *model;
     weft_info info;

@@ -11,6 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t integer = 3;
     double number = 0.5;
     const char *text = "t", *choice = "a";
+    weft_texts texts = {.n = 0};
     const weft_option options[] = {
         WEFT_HEADING("Options"),
         WEFT_FLAG("flag", &flag, "a flag"),
@@ -18,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         WEFT_NUMBER("number", "X", &number, 0, 1, NULL, "a number"),
         WEFT_TEXT("text", "TEXT", &text, NULL, NULL, "a text"),
         WEFT_TEXT("choice", "NAME", &choice, "a|b|cc", "a", "one of three"),
+        WEFT_TEXTS("texts", "TEXT", &texts, "several"),
         WEFT_END,
     };
     const weft_command command = {"fuzz", "[A...]", 0, 5, "Nothing.", options, NULL};
@@ -32,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     weft_error e;
     weft_status s = weft_args_parse(&command, &argc, argv, &help, &e);
     assert(integer >= -5 && integer <= 50);
+    assert(texts.n >= 0 && texts.n <= WEFT_TEXTS_MOST);
     assert(number >= 0 && number <= 1);
     assert(strcmp(choice, "a") == 0 || strcmp(choice, "b") == 0 || strcmp(choice, "cc") == 0);
     if (s == WEFT_OK && !help) assert(argc <= 5);

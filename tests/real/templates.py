@@ -47,7 +47,7 @@ def content(r, text=None):
 
 def calls(r):
     out = []
-    for k in range(1 if r.plain else r.choice([1, 1, 1, 2, 3])):
+    for k in range(r.choice([1, 1, 1, 1, 2] if r.plain else [1, 1, 1, 2, 3])):
         arguments = r.choice(ARGUMENTS)
         call = {"id": r.choice([f"call{k:05d}", f"call_{k}", f"functions.f:{k}", "abcdefghi"]), "type": "function",
                 "function": {"name": r.choice(["get_weather", "search"]), "arguments": json.dumps(arguments) if not r.plain and r.random() < 0.4 else arguments}}
@@ -82,7 +82,7 @@ def conversation(r):
         if r.plain or r.random() < 0.85:
             turn = {"role": "assistant", "content": content(r)}
             if r.random() < 0.25:
-                turn["reasoning_content"] = r.choice(TEXTS)
+                turn[r.choice(["reasoning_content"] * 3 + ["reasoning"])] = r.choice(TEXTS)
             if r.random() < 0.05:
                 turn["thinking"] = "so so"
             messages.append(turn)
@@ -101,7 +101,7 @@ def variables(r):
                 "documents": [{"title": "T", "text": "Text of it"}, {"doc_id": 2, "title": "U", "text": "More"}], "xml_tools": True, "thinking_budget": 512,
                 "model_identity": "I am.", "truncate_history_thinking": r.random() < 0.5, "is_training": False, "user_system_prompt": "Custom.", "functions": "[]", "datetime": "now"}
     for key, value in optional.items():
-        likely = 0.35 if key in ("enable_thinking", "reasoning_effort", "functions", "datetime") else 0.08
+        likely = 0.9 if key in ("functions", "datetime") else 0.35 if key in ("enable_thinking", "reasoning_effort") else 0.08
         if r.random() < likely:
             v[key] = value
     p = r.random()

@@ -97,6 +97,24 @@ static void test_values(void **state) {
     assert_int_equal(threads, 2);
 }
 
+static void test_several(void **state) {
+    (void)state;
+    weft_texts vars = {.n = 0};
+    const weft_option table[] = {WEFT_TEXTS("var", "K=V", &vars, "a variable"), WEFT_FLAG("stats", &stats, "speeds"), WEFT_END};
+    const weft_command c = {"run", "", 0, 0, "Runs.", table, NULL};
+    assert_int_equal(parse_with(&c, (const char *const[]){"--var", "a=1", "--stats", "--var=b=--x", NULL}), WEFT_OK);
+    assert_int_equal(vars.n, 2);
+    assert_string_equal(vars.v[0], "a=1");
+    assert_string_equal(vars.v[1], "b=--x");
+    vars.n = WEFT_TEXTS_MOST;
+    assert_int_equal(parse_with(&c, (const char *const[]){"--var", "c=1", NULL}), WEFT_EINVAL);
+    assert_string_equal(e.text, "--var is given more than 64 times");
+    weft_str text = {0};
+    assert_true(weft_args_help(&c, 80, &text));
+    assert_non_null(strstr(text.p, "--var K=V  a variable\n"));
+    weft_str_free(&text);
+}
+
 static void test_messages(void **state) {
     (void)state;
     const struct {
@@ -241,6 +259,7 @@ int main(void) {
         cmocka_unit_test_setup(test_every_kind, reset),
         cmocka_unit_test_setup(test_positional, reset),
         cmocka_unit_test_setup(test_values, reset),
+        cmocka_unit_test_setup(test_several, reset),
         cmocka_unit_test_setup(test_messages, reset),
         cmocka_unit_test_setup(test_long_words, reset),
         cmocka_unit_test_setup(test_help_is_found_anywhere, reset),
