@@ -109,6 +109,17 @@ struct weft_kept {
     kept_row *row;    /* [rows] */
 };
 
+/* Scratch of support.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
+typedef struct support_room {
+    int32_t *ids;
+    float *logits;
+    uint64_t *grains;
+    float *most;
+    double *sum;
+    uint64_t *total;
+    int *count;
+} support_room;
+
 typedef struct weft_kernels weft_kernels;
 typedef struct weft_isa weft_isa;
 typedef struct weft_acts weft_acts;
@@ -146,7 +157,8 @@ struct weft_dev {
     float *recurrent_inputs;          /* what recurrent.c's first stage leaves for its second */
     weft_picked *picked;              /* [pick_rows], and what leads to it: pick.c */
     void *pick_parts, *pick_top;
-    weft_verdict *verdicts;        /* [pick_rows] */
+    weft_verdict *verdicts; /* [pick_rows] */
+    support_room support;
     attend_block *attend_blocks;   /* [max_rows] */
     float *attend_o, *attend_ml;   /* results of chunks: [ATTEND_RESULTS * threads][widest ld]; their maxima and sums [..][2] */
     float *attend_kept;            /* [2][ATTEND_RESULTS * threads][2] */

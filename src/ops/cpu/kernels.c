@@ -1,5 +1,6 @@
 /* kernels.c: see kernels.h: what works on rows of float32, and the float32 products and attention of the precise mode. */
 #include "ops/cpu/tile_lanes.h"
+#include "ops/cpu/weight.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
@@ -194,6 +195,45 @@ static void softmax(float *p, int n) {
     for (int i = 0; i < ROUND16(n); i += W) store(p + i, load(p + i) / splat(total));
 }
 
+/* ---- sampling ------------------------------------------------------------------------------------------------------------ */
+
+static void largest(float *most, const float *x, int n) {
+    for (int at = 0; at < n; at += SUPPORT_BLOCK, most++) {
+        float m = -__builtin_inff();
+        bool nan = false;
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK, i = at;
+        if (end - at == SUPPORT_BLOCK) {
+            vf best = splat(m);
+            vi odd = {0};
+            for (; i < end; i += W) {
+                vf v = load(x + i);
+                odd |= v != v;
+                best = max2(v, best);
+            }
+            for (int l = 0; l < W; l++) {
+                m = best[l] > m ? best[l] : m;
+                nan |= odd[l] != 0;
+            }
+        }
+        for (; i < end; i++) {
+            m = x[i] > m ? x[i] : m;
+            nan |= x[i] != x[i];
+        }
+        *most = nan ? __builtin_nanf("") : m;
+    }
+}
+static void weights(double *w, const float *x, int n, double max, double scale) {
+    for (int i = 0; i < n; i++) w[i] = weight_of((double)x[i], max, scale);
+}
+static uint64_t grains(uint64_t *g, const float *x, int n, double max, double scale) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        g[i] = grains_of(weight_of((double)x[i], max, scale));
+        sum += g[i];
+    }
+    return sum;
+}
+
 /* R rows by C vectors of columns in registers, over all keys. */
 INLINE void values_tile(float *o, size_t ldo, const float *p, size_t ldp, const float *v, int keys, int ld, const int R,
                         const int C) {
@@ -253,6 +293,9 @@ const weft_kernels WEFT_COPY(weft_kernels) = {
     .sigmoid = sigmoid,
     .rotate = rotate,
     .chunk_exp = chunk_exp,
+    .largest = largest,
+    .weights = weights,
+    .grains = grains,
     .values = values,
     .merge = merge,
 };

@@ -44,6 +44,13 @@ struct weft_kernels {
     /* (m, l, o) absorbs the chunk (cm, cl, co); l == 0: takes it over. */
     void (*merge)(float *m, float *l, float *o, float cm, float cl, const float *co, int ld);
 
+    /* Sampling (support.c). The largest of each SUPPORT_BLOCK of x[0..n), the last one perhaps shorter; NaN where one is NaN. */
+    void (*largest)(float *most, const float *x, int n);
+    /* w[i] = weight_of() of x[i]. */
+    void (*weights)(double *w, const float *x, int n, double max, double scale);
+    /* g[i] = grains_of() of that; returns their sum. */
+    uint64_t (*grains)(uint64_t *g, const float *x, int n, double max, double scale);
+
     /* Rotates pairs (j, j + n) of x by cosines c and sines s. */
     void (*rotate)(float *x, const float *c, const float *s, int n);
 };

@@ -1,12 +1,24 @@
-/* support.c: see support.h. */
+/* support.c: see support.h.
+ *
+ * The support of a rule is a prefix of all ids in one order, larger logits first and lower ids first among equals, whatever of
+ * top_k, top_p and min_p made it. So it is found without sorting: ids that may belong to it are collected above a bound that costs
+ * little, and among these a radix search over the keys of the logits finds the last one that does. */
 #include "ops/cpu/support.h"
 
+#include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/num.h"
+#include "ops/cpu/weight.h"
 
-#define LEAST (-708.0) /* an exponent below it is no weight */
+#define PIECE 1024 /* ids whose weights are summed first: part of the arithmetic */
+
+static int pieces(int vocab) {
+    return (vocab + PIECE - 1) / PIECE;
+}
+static int length(int vocab, int piece) {
+    return vocab - piece * PIECE < PIECE ? vocab - piece * PIECE : PIECE;
+}
 
 weft_kept *weft_kept_make(weft_dev *d, int rows, int vocab) {
     if (rows < 1 || vocab < 1) return NULL;
@@ -18,11 +30,6 @@ weft_kept *weft_kept_make(weft_dev *d, int rows, int vocab) {
     return k;
 }
 
-static double weight_of(double logit, double max, double scale) {
-    double x = (logit - max) * scale;
-    return x >= LEAST ? weft_exp(x) : 0; /* of -infinity too */
-}
-
 /* ---- top_k, top_p, min_p ------------------------------------------------------------------------------------------------- */
 
 /* Ascending as the logits are; -0 is 0. */
@@ -32,98 +39,243 @@ static uint32_t key_of(float logit) {
     memcpy(&u, &x, sizeof u);
     return u >> 31 ? ~u : u | 0x80000000u;
 }
-
-/* How many ids weigh, or how much in multiples of 2^-44 of the largest. */
-typedef struct scale {
-    bool count;
-    double max, by; /* weight = exp((logit - max) by) */
-} scale;
-static uint64_t grains(const scale *s, float logit) {
-    if (s->count) return logit > -INFINITY;
-    return (uint64_t)(weight_of((double)logit, s->max, s->by) * 0x1p44 + 0.5);
+static float logit_of(uint32_t key) {
+    uint32_t u = key >> 31 ? key & 0x7FFFFFFFu : ~key;
+    float x;
+    memcpy(&x, &u, sizeof x);
+    return x;
 }
 
-/* Keeps the fewest ids, largest first, that weigh `share` of all, at least one: a radix search for the key of the last of them,
- * then its ties by their ids. */
-static void keep_largest(float *l, int n, const scale *s, uint64_t most, double share) {
+/* The fewest of n, largest first, that weigh `wanted` together (1..the sum of all): their smallest logit. *left: what of the weight
+ * is to come from those that equal it. grains NULL: each weighs 1. */
+static float last_of(const float *logits, const uint64_t *grains, int n, uint64_t wanted, uint64_t *left) {
     static const int shifts[] = {21, 10, 0}, widths[] = {11, 11, 10};
-    uint64_t hist[2048], total = 0, left = most;
+    uint64_t hist[2048];
     uint32_t prefix = 0;
     for (int level = 0; level < 3; level++) {
+        int shift = shifts[level], b = (1 << widths[level]) - 1;
+        uint32_t mask = (uint32_t)b;
         memset(hist, 0, sizeof hist);
-        int shift = shifts[level], width = widths[level];
         for (int i = 0; i < n; i++) {
-            uint32_t key = key_of(l[i]);
-            if (level && key >> (shift + width) != prefix) continue;
-            hist[key >> shift & ((1u << width) - 1)] += grains(s, l[i]);
+            uint32_t key = key_of(logits[i]);
+            if (!level || key >> (shift + widths[level]) == prefix) hist[key >> shift & mask] += grains ? grains[i] : 1;
         }
-        if (!level) {
-            for (int b = 0; b < 2048; b++) total += hist[b];
-            if (!s->count) {
-                double wanted = share * (double)total;
-                left = (uint64_t)wanted;
-                if ((double)left < wanted) left++;
-            }
-            if (!left) left = 1;
-            if (left > total) left = total;
-        }
-        int b = (1 << width) - 1;
-        while (b > 0 && hist[b] < left) left -= hist[b--];
-        prefix = prefix << width | (uint32_t)b;
+        while (b > 0 && hist[b] < wanted) wanted -= hist[b--];
+        prefix = prefix << widths[level] | (uint32_t)b;
     }
-    for (int i = 0; i < n; i++) {
-        uint32_t key = key_of(l[i]);
-        if (key > prefix) continue;
-        uint64_t g = key == prefix ? grains(s, l[i]) : 0;
-        if (!left || key < prefix) {
-            l[i] = -INFINITY;
-            continue;
-        }
-        left = left > g ? left - g : 0;
-    }
+    *left = wanted;
+    return logit_of(prefix);
 }
 
-static float largest(const float *l, int n) {
+/* Ids that may be in the support, ascending, with their logits, and their grains where top_p needs them. */
+typedef struct pool {
+    int32_t *ids;
+    float *logits;
+    uint64_t *grains;
+    int n;
+} pool;
+
+/* Keeps the fewest, largest first, that weigh `wanted`. */
+static void cut_pool(pool *c, bool by_weight, uint64_t wanted) {
+    uint64_t left;
+    const uint64_t *grains = by_weight ? c->grains : NULL;
+    float last = last_of(c->logits, grains, c->n, wanted, &left);
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        bool in = c->logits[i] > last;
+        if (c->logits[i] == last && left) {
+            uint64_t g = grains ? grains[i] : 1;
+            left = left > g ? left - g : 0;
+            in = true;
+        }
+        c->ids[n] = c->ids[i];
+        c->logits[n] = c->logits[i];
+        if (by_weight) c->grains[n] = c->grains[i];
+        n += in;
+    }
+    c->n = n;
+}
+
+/* One pass over a row: ids whose logit is at least `least`; with `weigh`, those that have more grains than `floor`. */
+typedef struct collection {
+    const weft_dev *d;
+    const float *row;
+    int vocab;
+    float least;
+    bool weigh;
+    uint64_t floor;
+    double max, scale;
+} collection;
+
+static void collect_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const collection *c = ctx;
+    const support_room *r = &c->d->support;
+    int first = piece * PIECE, n = length(c->vocab, piece), k = 0;
+    const float *x = c->row + first, *most = r->most + first / SUPPORT_BLOCK;
+    int32_t *ids = r->ids + first;
+    float *logits = r->logits + first;
+    uint64_t *grains = r->grains + first, g[PIECE], sum = 0;
+    for (int at = 0; at < n; at += SUPPORT_BLOCK, most++) {
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK;
+        if (c->weigh) {
+            uint64_t best = grains_of(weight_of((double)*most, c->max, c->scale));
+            if (!best) continue;
+            sum += c->d->kernels->grains(g + at, x + at, end - at, c->max, c->scale);
+            if (best <= c->floor) continue;
+            for (int i = at; i < end; i++) {
+                ids[k] = first + i;
+                logits[k] = x[i];
+                grains[k] = g[i];
+                k += g[i] > c->floor;
+            }
+        } else if (*most >= c->least) {
+            for (int i = at; i < end; i++) {
+                ids[k] = first + i;
+                logits[k] = x[i];
+                k += x[i] >= c->least && x[i] > -INFINITY;
+            }
+        }
+    }
+    r->count[piece] = k;
+    r->total[piece] = sum;
+}
+
+static pool collect(const collection *c, uint64_t *total) {
+    const support_room *r = &c->d->support;
+    pool p = {r->ids, r->logits, r->grains, 0};
+    *total = 0;
+    weft_pool_run(c->d->pool, pieces(c->vocab), collect_piece, (void *)(uintptr_t)c);
+    for (int i = 0; i < pieces(c->vocab); i++) {
+        size_t n = (size_t)r->count[i];
+        memmove(p.ids + p.n, r->ids + i * PIECE, n * sizeof *p.ids);
+        memmove(p.logits + p.n, r->logits + i * PIECE, n * sizeof *p.logits);
+        if (c->weigh) memmove(p.grains + p.n, r->grains + i * PIECE, n * sizeof *p.grains);
+        p.n += r->count[i];
+        *total += r->total[i];
+    }
+    return p;
+}
+
+/* top_p of a sum, rounded up; at least one grain. */
+static uint64_t share_of(double top_p, uint64_t total) {
+    double wanted = top_p * (double)total;
+    uint64_t grains = (uint64_t)wanted;
+    grains += (double)grains < wanted;
+    return grains < 1 ? 1 : grains > total ? total : grains;
+}
+
+static void largest_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const collection *c = ctx;
+    int first = piece * PIECE;
+    c->d->kernels->largest(c->d->support.most + first / SUPPORT_BLOCK, c->row + first, length(c->vocab, piece));
+}
+
+/* The largest logit; NaN if one is. */
+static float largest_of(const collection *c) {
+    weft_pool_run(c->d->pool, pieces(c->vocab), largest_piece, (void *)(uintptr_t)c);
     float max = -INFINITY;
-    for (int i = 0; i < n; i++) {
-        if (l[i] != l[i]) return l[i];
-        max = l[i] > max ? l[i] : max;
+    for (int i = 0; i < (c->vocab + SUPPORT_BLOCK - 1) / SUPPORT_BLOCK; i++) {
+        float m = c->d->support.most[i];
+        if (m != m) return m;
+        max = m > max ? m : max;
     }
     return max;
 }
 
-void weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab, weft_best *best) {
-    (void)d;
-    const weft_shaping *rule = pick->rule.shaping;
-    float *l = buf_row(pick->keep->logits, pick->keep_row), max = largest(l, vocab);
-    if (max > -INFINITY) { /* there is something, and no NaN */
-        scale s = {.count = true, .max = (double)max, .by = 1 / pick->rule.sampler.temperature};
-        if (rule->top_k > 0) keep_largest(l, vocab, &s, (uint64_t)rule->top_k, 0);
-        s.count = false;
-        if (rule->top_p > 0 && rule->top_p < 1) keep_largest(l, vocab, &s, 0, (double)rule->top_p);
-        for (int i = 0; i < vocab && rule->min_p > 0; i++)
-            if (weight_of((double)l[i], s.max, s.by) < (double)rule->min_p) l[i] = -INFINITY;
+/* The support, in a row whose largest logit is c->max. */
+static pool support_of(collection *c, const weft_shaping *rule) {
+    const support_room *r = &c->d->support;
+    bool top_k = rule->top_k > 0 && rule->top_k<c->vocab, top_p = rule->top_p> 0 && rule->top_p < 1;
+    int blocks = (c->vocab + SUPPORT_BLOCK - 1) / SUPPORT_BLOCK;
+    uint64_t total;
+    c->least = -FLT_MAX;
+    /* The k-th largest of the blocks' largest logits: k ids at least are not below it. */
+    if (top_k && rule->top_k <= blocks) {
+        float bound = last_of(r->most, NULL, blocks, (uint64_t)rule->top_k, &total);
+        if (bound > c->least) c->least = bound;
+    } else if (!top_k && !top_p) { /* what is below has less than min_p, with room for rounding */
+        double bound = c->max + (weft_ln((double)rule->min_p) - 0.001) / c->scale;
+        bound -= (bound < 0 ? -bound : bound) * 1e-6;
+        if (bound > (double)c->least) c->least = (float)bound;
     }
-    weft_draw_part(&pick->rule.sampler, l, 0, vocab, pick->rule.index, best);
+    /* The sum is at least what the largest weighs: what is left out below weighs less than 1 - top_p of it. */
+    c->weigh = top_p && !top_k;
+    double spare = (1 - (double)rule->top_p) * 0x1p44 / c->vocab - 2;
+    c->floor = spare > 0 ? (uint64_t)spare : 0;
+    pool p = collect(c, &total);
+    if (top_k && p.n > rule->top_k) cut_pool(&p, false, (uint64_t)rule->top_k);
+    if (top_p) {
+        if (!c->weigh) total = c->d->kernels->grains(p.grains, p.logits, p.n, c->max, c->scale);
+        cut_pool(&p, true, share_of((double)rule->top_p, total));
+    }
+    int n = 0;
+    for (int i = 0; i < p.n && rule->min_p > 0; i++) {
+        p.ids[n] = p.ids[i];
+        p.logits[n] = p.logits[i];
+        n += weight_of((double)p.logits[i], c->max, c->scale) >= (double)rule->min_p;
+    }
+    if (rule->min_p > 0) p.n = n;
+    return p;
+}
+
+static void clear_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const collection *c = ctx;
+    float *x = (float *)(uintptr_t)c->row + piece * PIECE;
+    for (int i = 0; i < length(c->vocab, piece); i++) x[i] = -INFINITY;
+}
+
+void weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab, weft_best *best) {
+    const weft_rule *rule = &pick->rule;
+    float *row = buf_row(pick->keep->logits, pick->keep_row);
+    collection c = {.d = d, .row = row, .vocab = vocab, .scale = 1 / rule->sampler.temperature};
+    float max = largest_of(&c);
+    if (!(max > -INFINITY)) { /* nothing, or a NaN */
+        best->bad = max != max;
+        return;
+    }
+    c.max = (double)max;
+    pool p = support_of(&c, rule->shaping);
+    weft_pool_run(d->pool, pieces(vocab), clear_piece, &c);
+    for (int i = 0; i < p.n; i++) {
+        row[p.ids[i]] = p.logits[i];
+        weft_draw_part(&rule->sampler, &p.logits[i], p.ids[i], 1, rule->index, best);
+    }
+}
+
+/* ---- kept rows as distributions ------------------------------------------------------------------------------------------ */
+
+static void weigh_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const collection *c = ctx;
+    int n = length(c->vocab, piece);
+    double w[PIECE], sum = 0;
+    c->d->kernels->weights(w, c->row + piece * PIECE, n, c->max, c->scale);
+    for (int i = 0; i < n; i++) sum += w[i];
+    c->d->support.sum[piece] = sum;
 }
 
 void weft_keep_row(const weft_dev *d, const weft_pick *pick, int vocab, const weft_picked *picked) {
-    (void)d;
     kept_row *row = &pick->keep->row[pick->keep_row];
     float *l = buf_row(pick->keep->logits, pick->keep_row);
     *row = (kept_row){.vocab = vocab, .why = picked->why};
     if (row->why != WEFT_TOKEN) return;
-    bool greedy = weft_greedy(&pick->rule.sampler);
-    for (int i = 0; i < vocab && greedy; i++)
-        if (i != picked->id) l[i] = -INFINITY;
-    row->scale = greedy ? 1 : 1 / pick->rule.sampler.temperature;
-    row->max = (double)largest(l, vocab);
-    for (int i = 0; i < vocab; i++) row->sum += weight_of((double)l[i], row->max, row->scale);
+    collection c = {.d = d, .row = l, .vocab = vocab};
+    if (weft_greedy(&pick->rule.sampler)) {
+        weft_pool_run(d->pool, pieces(vocab), clear_piece, &c);
+        l[picked->id] = 0;
+        row->scale = row->sum = 1;
+        return;
+    }
+    row->scale = c.scale = 1 / pick->rule.sampler.temperature;
+    row->max = c.max = (double)largest_of(&c);
+    weft_pool_run(d->pool, pieces(vocab), weigh_piece, &c);
+    for (int i = 0; i < pieces(vocab); i++) row->sum += d->support.sum[i];
 }
 
 /* ---- trials of drafts ---------------------------------------------------------------------------------------------------- */
-
-#define PIECE 1024 /* ids whose probabilities are summed first: part of the arithmetic */
 
 /* A kept row as a distribution. */
 typedef struct law {
@@ -155,57 +307,74 @@ static int32_t id_of(const law *w, int column) {
 
 /* What a token is drawn from: p, or with a draft max(p - q, 0); q NULL: all of it at the draft. */
 typedef struct rest {
+    const weft_dev *d;
     law p;
     const law *q;
     int32_t draft; /* -1: p itself */
 } rest;
 
-/* r[0..n) of ids first + i, not normalised; returns their sum. */
-static double rest_part(const rest *t, double *r, int first, int n) {
-    for (int i = 0; i < n; i++) r[i] = chance(&t->p, first + i);
-    if (t->draft >= first && t->draft < first + n && !t->q) r[t->draft - first] = 0;
-    for (int c = t->q ? column_from(t->q, first) : 0; t->q && c < t->q->row->vocab && id_of(t->q, c) < first + n; c++) {
-        double *at = &r[id_of(t->q, c) - first], q = chance(t->q, c);
-        *at = *at > q ? *at - q : 0;
+/* r[0..n) of the ids of a piece, not normalised; returns their sum. */
+static double rest_part(const rest *t, double *r, int piece) {
+    int first = piece * PIECE, n = length(t->p.row->vocab, piece);
+    t->d->kernels->weights(r, t->p.logits + first, n, t->p.row->max, t->p.row->scale);
+    for (int i = 0; i < n; i++) r[i] = r[i] / t->p.row->sum;
+    if (t->q) {
+        double q[PIECE];
+        int from = column_from(t->q, first), to = column_from(t->q, first + n);
+        t->d->kernels->weights(q, t->q->logits + from, to - from, t->q->row->max, t->q->row->scale);
+        for (int c = from; c < to; c++) {
+            double *at = &r[id_of(t->q, c) - first], x = q[c - from] / t->q->row->sum;
+            *at = *at > x ? *at - x : 0;
+        }
+    } else if (t->draft >= first && t->draft < first + n) {
+        r[t->draft - first] = 0;
     }
     double sum = 0;
     for (int i = 0; i < n; i++) sum += r[i];
     return sum;
 }
+static void rest_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const rest *t = ctx;
+    double r[PIECE];
+    t->d->support.sum[piece] = rest_part(t, r, piece);
+}
 
-/* The id below which u of the whole lies; -1: there is nothing. */
+/* The id where the sum of all before it and its own passes u of the whole; -1: there is nothing. Never one that has nothing. */
 static int32_t draw_rest(const rest *t, double u) {
-    double r[PIECE], total = 0, below = 0;
-    int vocab = t->p.row->vocab, n;
-    int32_t id = -1;
-    for (int first = 0; first < vocab; first += n) {
-        n = vocab - first < PIECE ? vocab - first : PIECE;
-        total += rest_part(t, r, first, n);
+    const double *sum = t->d->support.sum;
+    double r[PIECE], total = 0;
+    int n = pieces(t->p.row->vocab), piece = -1;
+    weft_pool_run(t->d->pool, n, rest_piece, (void *)(uintptr_t)t);
+    for (int i = 0; i < n; i++) total += sum[i];
+    double wanted = u * total;
+    for (int i = 0; i < n; i++) { /* rounding may leave a little of `wanted` behind the last */
+        if (!(sum[i] > 0)) continue;
+        if (piece >= 0) wanted -= sum[piece];
+        piece = i;
+        if (wanted < sum[i]) break;
     }
-    for (int first = 0; first < vocab; first += n) {
-        n = vocab - first < PIECE ? vocab - first : PIECE;
-        double sum = rest_part(t, r, first, n), wanted = u * total - below;
-        below += sum;
-        if (!(sum > 0)) continue;
-        double at = 0;
-        for (int i = 0; i < n; i++) {
-            if (!(r[i] > 0)) continue;
-            id = first + i;
-            at += r[i];
-            if (at > wanted) return id;
-        }
+    if (piece < 0) return -1;
+    rest_part(t, r, piece);
+    int32_t id = -1;
+    double at = 0;
+    for (int i = 0; i < length(t->p.row->vocab, piece); i++) {
+        if (!(r[i] > 0)) continue;
+        id = piece * PIECE + i;
+        at += r[i];
+        if (at > wanted) break;
     }
     return id;
 }
 
-static weft_verdict judge(const weft_trial *t) {
+static weft_verdict judge(const weft_dev *d, const weft_trial *t) {
     const weft_kept *p = t->p, *q = t->q;
-    rest all = {.p = {&p->row[t->p_row], buf_row(p->logits, t->p_row), NULL}, .draft = -1};
+    rest all = {.d = d, .p = {&p->row[t->p_row], buf_row(p->logits, t->p_row), NULL}, .draft = -1};
     weft_verdict no = {.id = -1, .why = all.p.row->why};
     if (no.why != WEFT_TOKEN) return no;
     if (t->draft < 0) return (weft_verdict){.id = draw_rest(&all, weft_uniform(&t->sampler, t->index, WEFT_FOR_BONUS))};
     law drafter = {0};
-    rest left = {.p = all.p, .draft = t->draft};
+    rest left = {.d = d, .p = all.p, .draft = t->draft};
     double qx = 1;
     if (q && q->row[t->q_row].why == WEFT_TOKEN) {
         drafter = (law){&q->row[t->q_row], buf_row(q->logits, t->q_row), t->q_ids};
@@ -237,7 +406,7 @@ void weft_try_drafts(weft_dev *d, const weft_trial *trials, int n) {
     }
     for (int i = 0; i < n; i++) {
         bool takes_place = !trials[i].follows || (i && d->verdicts[i - 1].kept);
-        d->verdicts[i] = takes_place ? judge(&trials[i]) : (weft_verdict){.id = -1};
+        d->verdicts[i] = takes_place ? judge(d, &trials[i]) : (weft_verdict){.id = -1};
     }
 }
 
