@@ -102,13 +102,9 @@ static bool penalises(const weft_shaping *s) {
     return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
 }
 
-void weft_shape_part(const weft_rule *r, float *y, const float *x, int32_t first, int n, const bool *allowed) {
+void weft_shape_part(const weft_rule *r, float *y, int32_t first, int n) {
     const weft_shaping *s = r->shaping;
     int32_t end = first + n;
-    for (int32_t i = 0; i < n; i++) {
-        float value = finite(x[i]) ? x[i] : NAN;
-        y[i] = allowed[i] ? value : -INFINITY;
-    }
     for (int32_t id = first; id < end && r->mask; id++)
         if (!(r->mask[id / 64] >> id % 64 & 1)) y[id - first] = -INFINITY;
     for (int i = 0; i < r->n_bans; i++)
@@ -123,7 +119,8 @@ void weft_shape_part(const weft_rule *r, float *y, const float *x, int32_t first
 
 /* ---- the draw ------------------------------------------------------------------------------------------------------------ */
 
-void weft_draw_part(const weft_sampler *s, const float *logits, int32_t first, int n, uint32_t index, weft_best *best) {
+void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, int32_t first, int n, uint32_t index,
+                    weft_best *best) {
     weft_best b = *best;
     bool warm = !weft_greedy(s);
     for (int32_t i = 0; i < n; i++) {
@@ -131,9 +128,9 @@ void weft_draw_part(const weft_sampler *s, const float *logits, int32_t first, i
         double x = (double)logits[i];
         if (x != x) b.bad = true;
         if (warm) {
-            uint64_t bits = weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)(first + i));
-            if (b.id >= 0 && x + s->temperature * weft_gumbel_bound(bits) < b.score) continue; /* cannot win: no logarithms */
-            x += s->temperature * weft_gumbel_of(bits);
+            uint64_t k = bits ? bits[i] : weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)(first + i));
+            if (b.id >= 0 && x + s->temperature * weft_gumbel_bound(k) < b.score) continue; /* cannot win: no logarithms */
+            x += s->temperature * weft_gumbel_of(k);
         }
         if (b.id < 0 || x > b.score) {
             b.id = first + i;
@@ -152,12 +149,10 @@ void weft_best_merge(weft_best *best, const weft_best *other) {
 }
 
 int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const bool *allowed, uint32_t index) {
-    const weft_rule rule = {.sampler = *s};
     weft_best best = WEFT_NO_BEST;
     for (int32_t i = 0; i < n; i++) {
-        float y;
-        weft_shape_part(&rule, &y, logits + i, i, 1, allowed + i);
-        weft_draw_part(s, &y, i, 1, index, &best);
+        float y = finite(logits[i]) ? logits[i] : NAN;
+        if (allowed[i]) weft_draw_part(s, &y, NULL, i, 1, index, &best);
     }
     return best.bad ? -1 : best.id;
 }

@@ -79,9 +79,10 @@ typedef enum weft_no_token {                   /* why there is no token */
                              WEFT_TOKEN_BANNED /* no id is permitted */
 } weft_no_token;
 
-/* Steps 2 and 3 on ids [first, first + n): y[0..n) from raw logits x[0..n); y may be x. allowed[0..n): ids that exist (the padded
- * tail of a vocabulary does not). -INFINITY: not permitted; NaN: permitted, and the raw logit is NaN or infinite. */
-void weft_shape_part(const weft_rule *rule, float *y, const float *x, int32_t first, int n, const bool *allowed);
+/* Steps 2 and 3 on y[0..n), ids [first, first + n): from raw logits in which -INFINITY stands for an id that does not exist (the
+ * padded tail of a vocabulary), NaN for one that does and whose logit is NaN or infinite. They mean the same afterwards: -INFINITY
+ * is not permitted, NaN is permitted and broken. */
+void weft_shape_part(const weft_rule *rule, float *y, int32_t first, int n);
 
 /* The best id so far. */
 typedef struct weft_best {
@@ -91,8 +92,10 @@ typedef struct weft_best {
 } weft_best;
 #define WEFT_NO_BEST ((weft_best){.id = -1})
 
-/* Step 6: goes on through ids [first, first + n) with shaped logits; -INFINITY is not in the support. */
-void weft_draw_part(const weft_sampler *s, const float *logits, int32_t first, int n, uint32_t index, weft_best *best);
+/* Step 6: goes on through ids [first, first + n) with shaped logits; -INFINITY is not in the support. bits[n]: weft_gumbel_bits()
+ * of the ids; NULL: they are made where they are needed. */
+void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, int32_t first, int n, uint32_t index,
+                    weft_best *best);
 /* The better of two, in any order: ties go to the lowest id. */
 void weft_best_merge(weft_best *best, const weft_best *other);
 

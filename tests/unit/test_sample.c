@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/fpu.h"
 #include "base/rng.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/weight.h"
 #include "ops/tally.h"
 #include "sample_device.h"
 
@@ -522,6 +524,63 @@ static void test_tally(void **unused) {
     weft_tally_free(&t);
 }
 
+/* ---- kernels ------------------------------------------------------------------------------------------------------------- */
+
+/* Every copy of the kernels gives the bits of the plain functions, at every length. */
+static void test_kernels(void **unused) {
+    (void)unused;
+    enum { N = 700, ROOM = N + 16 };
+    static float x[ROOM], y[ROOM], most[8];
+    static bool allowed[ROOM];
+    static double w[ROOM];
+    static uint64_t bits[ROOM], g[ROOM], least[8];
+    for (int k = 0; weft_isas[k]; k++) {
+        if (!weft_isa_here(weft_isas[k])) continue;
+        const weft_kernels *t = weft_isas[k]->kernels;
+        for (int n = 1; n <= N; n += n < 140 ? 1 : 37) {
+            make_row(x, n, n % 6);
+            for (int i = 0; i < n; i++) allowed[i] = random_u32() % 3 > 0;
+            uint64_t seed = (uint64_t)random_u32() << 32 | random_u32(), sum = 0;
+            uint32_t choice = random_u32(), index = random_u32(), first = random_u32();
+            t->permit(y, x, allowed, n);
+            t->noise(bits, least, seed, choice, index, first, n);
+            t->largest(most, y, n);
+            for (int i = 0; i < n; i++) {
+                assert_true(allowed[i] ? isfinite(x[i]) ? y[i] == x[i] : y[i] != y[i] : y[i] == -INFINITY);
+                assert_true(bits[i] == weft_gumbel_bits(seed, choice, index, first + (uint32_t)i));
+            }
+            float max = -INFINITY;
+            for (int at = 0, b = 0; at < n; at += SUPPORT_BLOCK, b++) {
+                float m = -INFINITY;
+                uint64_t l = UINT64_MAX;
+                bool nan = false;
+                for (int i = at; i < n && i < at + SUPPORT_BLOCK; i++) {
+                    m = y[i] > m ? y[i] : m;
+                    nan |= y[i] != y[i];
+                    l = bits[i] < l ? bits[i] : l;
+                }
+                assert_true(nan ? most[b] != most[b] : most[b] == m);
+                assert_true(least[b] == l);
+                max = m > max ? m : max;
+            }
+            if (n % 6 == 5 || max == -INFINITY) continue; /* weights are of rows that have a largest logit */
+            static const double scales[] = {1, 1.4, 0.1, 1e5, 1e-30, 1e300};
+            double scale = scales[n % 6];
+            t->weights(w, y, n, (double)max, scale);
+            uint64_t total = t->grains(g, y, n, (double)max, scale);
+            for (int i = 0; i < n; i++) {
+                double by = ((double)y[i] - (double)max) * scale, want = by < LEAST_EXPONENT ? 0 : exp(by);
+                assert_true(w[i] == weight_of((double)y[i], (double)max, scale));
+                assert_true(fabs(w[i] - want) <= 4 * 0x1p-53 * want);
+                assert_true(g[i] == (uint64_t)nearbyint(w[i] * 0x1p44));
+                if (y[i] == max) assert_true(w[i] == 1);
+                sum += g[i];
+            }
+            assert_true(total == sum);
+        }
+    }
+}
+
 /* ---- speed --------------------------------------------------------------------------------------------------------------- */
 
 static void bench_one(sampling *s, const char *name, const weft_pick *pick) {
@@ -586,6 +645,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_nothing_is_never_drawn),
         cmocka_unit_test(test_bad_rules),
         cmocka_unit_test(test_tally),
+        cmocka_unit_test(test_kernels),
     };
     weft_fpu_enter();
     if (argc > 1 && !strcmp(argv[1], "--bench")) {

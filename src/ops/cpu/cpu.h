@@ -115,6 +115,7 @@ typedef struct support_room {
     float *logits;
     uint64_t *grains;
     float *most;
+    weft_best *best;
     double *sum;
     uint64_t *total;
     int *count;

@@ -177,6 +177,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         d->support.logits = take(c, vocab, sizeof *d->support.logits);
         d->support.grains = take(c, vocab, sizeof *d->support.grains);
         d->support.most = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.most);
+        d->support.best = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.best);
         d->support.sum = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.sum);
         d->support.total = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.total);
         d->support.count = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.count);

@@ -222,6 +222,51 @@ static void largest(float *most, const float *x, int n) {
         *most = nan ? __builtin_nanf("") : m;
     }
 }
+static void permit(float *y, const float *x, const bool *allowed, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = x[i] - x[i] == 0 ? x[i] : __builtin_nanf("");
+        y[i] = allowed[i] ? v : -__builtin_inff();
+    }
+}
+
+/* Philox (rng.c), a counter in each 64-bit lane: a word is the lane's low half, whatever stands above it. */
+typedef uint64_t vl __attribute__((vector_size(W * 4)));
+INLINE vl mul_low(vl a, vl b) { /* of the low halves */
+#if W == 16
+    return (vl)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif W == 8
+    return (vl)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (vl)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+    return (a & UINT32_MAX) * (b & UINT32_MAX);
+#endif
+}
+static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, uint32_t first, int n) {
+    const vl m0 = (vl){0} + 0xD2511F53u, m1 = (vl){0} + 0xCD9E8D57u;
+    for (int at = 0; at < n; at += W / 2) {
+        vl x0, x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0}, out;
+        for (int i = 0; i < W / 2; i++) x0[i] = first + (uint32_t)(at + i);
+        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+        UNROLL for (int round = 0; round < 10; round++) {
+            vl a = mul_low(x0, m0), b = mul_low(x2, m1);
+            x0 = (b >> 32) ^ x1 ^ k0;
+            x1 = b;
+            x2 = (a >> 32) ^ x3 ^ k1;
+            x3 = a;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        out = x1 << 32 | (x0 & UINT32_MAX);
+        memcpy(bits + at, &out, sizeof out);
+    }
+    for (int at = 0; at < n; at += SUPPORT_BLOCK) {
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK;
+        uint64_t m = UINT64_MAX;
+        for (int i = at; i < end; i++) m = bits[i] < m ? bits[i] : m;
+        *least++ = m;
+    }
+}
 static void weights(double *w, const float *x, int n, double max, double scale) {
     for (int i = 0; i < n; i++) w[i] = weight_of((double)x[i], max, scale);
 }
@@ -294,6 +339,8 @@ const weft_kernels WEFT_COPY(weft_kernels) = {
     .rotate = rotate,
     .chunk_exp = chunk_exp,
     .largest = largest,
+    .permit = permit,
+    .noise = noise,
     .weights = weights,
     .grains = grains,
     .values = values,

@@ -5,8 +5,8 @@
 #include "ops/cpu/linear.h"
 #include "ops/cpu/support.h"
 
-#define PIECE 1024 /* ids */
-#define ROWS 16    /* whose logits of a piece are held at a time */
+#define PIECE WEFT_DRAW_PIECE
+#define ROWS 16 /* whose logits of a piece are held at a time */
 
 /* One row's part of one piece. */
 typedef struct part {
@@ -80,8 +80,9 @@ static void fold(const pick_job *j, int piece, int row, float *logits, float *sh
     part *p = part_of(j, piece, row);
     p->best = WEFT_NO_BEST;
     if (pick->keep) shaped = buf_row(pick->keep->logits, pick->keep_row) + first;
-    weft_shape_part(&pick->rule, shaped, logits, first, n, j->allowed + first);
-    if (!weft_rule_truncates(&pick->rule)) weft_draw_part(&pick->rule.sampler, shaped, first, n, pick->rule.index, &p->best);
+    j->d->kernels->permit(shaped, logits, j->allowed + first, n);
+    weft_shape_part(&pick->rule, shaped, first, n);
+    if (!weft_rule_truncates(&pick->rule)) weft_draw_piece(j->d, &pick->rule, shaped, first, n, &p->best);
     if (p->best.id >= 0) p->raw = logits[p->best.id - first];
     candidate *top = top_of(j, piece, row);
     int kept = 0;
@@ -156,11 +157,11 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
         max = larger;
     }
     bool late = weft_rule_truncates(&pick->rule);
-    if (late) weft_truncate(j->d, pick, j->vocab, &best);
+    if (late) best = weft_truncate(j->d, pick, j->vocab);
     *out = (weft_picked){.id = best.bad ? -1 : best.id, .n_top = n_top};
     if (out->id < 0) out->why = best.bad ? WEFT_TOKEN_NAN : WEFT_TOKEN_BANNED;
     if (out->id >= 0) out->logit = late ? raw_logit(j, row, out->id) : raw;
-    if (pick->keep) weft_keep_row(j->d, pick, j->vocab, out);
+    if (pick->keep && !late) weft_keep_row(j->d, pick, j->vocab, out);
     if (pick->log_sum) out->log_sum = (float)(max + weft_ln(sum));
     for (int t = 0; t < n_top; t++) {
         out->top_id[t] = top[t].id;

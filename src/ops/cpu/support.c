@@ -9,9 +9,10 @@
 #include <math.h>
 
 #include "base/num.h"
+#include "base/rng.h"
 #include "ops/cpu/weight.h"
 
-#define PIECE 1024 /* ids whose weights are summed first: part of the arithmetic */
+#define PIECE WEFT_DRAW_PIECE /* ids whose weights are summed first: part of the arithmetic */
 
 static int pieces(int vocab) {
     return (vocab + PIECE - 1) / PIECE;
@@ -28,6 +29,36 @@ weft_kept *weft_kept_make(weft_dev *d, int rows, int vocab) {
     k->row = row;
     for (int i = 0; i < rows; i++) row[i].why = WEFT_TOKEN_BANNED; /* nothing has been written */
     return k;
+}
+
+/* ---- the draw ------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t with_zeros(int z) { /* the largest with z leading zeros */
+    return z < 64 ? UINT64_MAX >> z : 0;
+}
+/* In a block whose largest logit is `most` and whose smallest bits are `least`, only bits with so many leading
+ * zeros can win; -1: none can. */
+static int zeros_to_win(const weft_best *best, float most, double temperature, uint64_t least) {
+    int z = 0, all = least ? __builtin_clzll(least) : 64;
+    while (z <= all && (double)most + temperature * weft_gumbel_bound(with_zeros(z)) < best->score) z++;
+    return z <= all ? z : -1;
+}
+
+void weft_draw_piece(const weft_dev *d, const weft_rule *rule, const float *shaped, int32_t first, int n, weft_best *best) {
+    const weft_sampler *s = &rule->sampler;
+    float most[PIECE / SUPPORT_BLOCK];
+    uint64_t bits[PIECE], least[PIECE / SUPPORT_BLOCK];
+    bool warm = !weft_greedy(s);
+    d->kernels->largest(most, shaped, n);
+    if (warm) d->kernels->noise(bits, least, s->seed, s->choice, rule->index, (uint32_t)first, n);
+    for (int at = 0, b = 0; at < n; at += SUPPORT_BLOCK, b++) {
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK, z = 0;
+        if (most[b] == -INFINITY || (!warm && best->id >= 0 && (double)most[b] <= best->score)) continue;
+        if (warm && best->id >= 0) z = zeros_to_win(best, most[b], s->temperature, least[b]);
+        if (!z) weft_draw_part(s, shaped + at, warm ? bits + at : NULL, first + at, end - at, rule->index, best);
+        for (int i = at; i < end && z > 0; i++)
+            if (bits[i] <= with_zeros(z)) weft_draw_part(s, shaped + i, bits + i, first + i, 1, rule->index, best);
+    }
 }
 
 /* ---- top_k, top_p, min_p ------------------------------------------------------------------------------------------------- */
@@ -99,6 +130,7 @@ static void cut_pool(pool *c, bool by_weight, uint64_t wanted) {
 /* One pass over a row: ids whose logit is at least `least`; with `weigh`, those that have more grains than `floor`. */
 typedef struct collection {
     const weft_dev *d;
+    const weft_rule *rule;
     const float *row;
     int vocab;
     float least;
@@ -184,6 +216,18 @@ static float largest_of(const collection *c) {
     return max;
 }
 
+/* Drops ids with fewer grains than `least`: where all of them together are not needed, none is in the support. */
+static void drop_small(pool *c, uint64_t least) {
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        c->ids[n] = c->ids[i];
+        c->logits[n] = c->logits[i];
+        c->grains[n] = c->grains[i];
+        n += c->grains[i] >= least;
+    }
+    c->n = n;
+}
+
 /* The support, in a row whose largest logit is c->max. */
 static pool support_of(collection *c, const weft_shaping *rule) {
     const support_room *r = &c->d->support;
@@ -208,7 +252,9 @@ static pool support_of(collection *c, const weft_shaping *rule) {
     if (top_k && p.n > rule->top_k) cut_pool(&p, false, (uint64_t)rule->top_k);
     if (top_p) {
         if (!c->weigh) total = c->d->kernels->grains(p.grains, p.logits, p.n, c->max, c->scale);
-        cut_pool(&p, true, share_of((double)rule->top_p, total));
+        uint64_t wanted = share_of((double)rule->top_p, total);
+        drop_small(&p, (total - wanted) / (uint64_t)c->vocab);
+        cut_pool(&p, true, wanted);
     }
     int n = 0;
     for (int i = 0; i < p.n && rule->min_p > 0; i++) {
@@ -226,23 +272,46 @@ static void clear_piece(void *ctx, int piece, int worker) {
     float *x = (float *)(uintptr_t)c->row + piece * PIECE;
     for (int i = 0; i < length(c->vocab, piece); i++) x[i] = -INFINITY;
 }
+static void draw_piece(void *ctx, int piece, int worker) {
+    (void)worker;
+    const collection *c = ctx;
+    weft_best *best = &c->d->support.best[piece];
+    *best = WEFT_NO_BEST;
+    weft_draw_piece(c->d, c->rule, c->row + piece * PIECE, piece * PIECE, length(c->vocab, piece), best);
+}
 
-void weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab, weft_best *best) {
+weft_best weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab) {
     const weft_rule *rule = &pick->rule;
     float *row = buf_row(pick->keep->logits, pick->keep_row);
-    collection c = {.d = d, .row = row, .vocab = vocab, .scale = 1 / rule->sampler.temperature};
+    kept_row *kept = &pick->keep->row[pick->keep_row];
+    collection c = {.d = d, .rule = rule, .row = row, .vocab = vocab, .scale = 1 / rule->sampler.temperature};
+    weft_best best = WEFT_NO_BEST;
     float max = largest_of(&c);
+    *kept = (kept_row){.max = (double)max, .scale = c.scale, .vocab = vocab};
     if (!(max > -INFINITY)) { /* nothing, or a NaN */
-        best->bad = max != max;
-        return;
+        best.bad = max != max;
+        kept->why = best.bad ? WEFT_TOKEN_NAN : WEFT_TOKEN_BANNED;
+        return best;
     }
-    c.max = (double)max;
+    c.max = kept->max;
     pool p = support_of(&c, rule->shaping);
     weft_pool_run(d->pool, pieces(vocab), clear_piece, &c);
-    for (int i = 0; i < p.n; i++) {
-        row[p.ids[i]] = p.logits[i];
-        weft_draw_part(&rule->sampler, &p.logits[i], p.ids[i], 1, rule->index, best);
+    for (int at = 0, n; at < p.n; at += n) {
+        double w[PIECE];
+        n = length(p.n, at / PIECE);
+        d->kernels->weights(w, p.logits + at, n, c.max, c.scale);
+        for (int i = 0; i < n; i++) {
+            row[p.ids[at + i]] = p.logits[at + i];
+            kept->sum += w[i];
+        }
     }
+    if (p.n < vocab / 32) { /* id by id is less work than the noise of all ids */
+        for (int i = 0; i < p.n; i++) weft_draw_part(&rule->sampler, &p.logits[i], NULL, p.ids[i], 1, rule->index, &best);
+        return best;
+    }
+    weft_pool_run(d->pool, pieces(vocab), draw_piece, &c);
+    for (int i = 0; i < pieces(vocab); i++) weft_best_merge(&best, &d->support.best[i]);
+    return best;
 }
 
 /* ---- kept rows as distributions ------------------------------------------------------------------------------------------ */
