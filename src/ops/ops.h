@@ -355,7 +355,8 @@ typedef struct weft_verdict {
     int32_t id;        /* the token; -1: there is none, */
     weft_no_token why; /* for this reason, of p; WEFT_TOKEN: the trial did not take place */
 } weft_verdict;
-/* Judges n trials, n up to the rows of weft_pick_layer(), in the step of the picks of p. */
+/* Judges n trials, n up to the rows of weft_pick_layer(), in the step of the picks of p. A row that does not exist, or a draft that
+ * has no probability in q, is WEFT_EINVAL, which sticks to the device. */
 void weft_try_drafts(weft_dev *dev, const weft_trial *trials, int n);
 /* Result i of the last weft_try_drafts(); waits for it. */
 weft_status weft_read_verdict(weft_dev *dev, int i, weft_verdict *verdict, weft_error *e);

@@ -338,9 +338,13 @@ static void test_trials_without_a_token(void **unused) {
     }
     softmax(target, 1, 0xDF, p);
     assert_true(chi_square(counts, p, ROWS) < LIMIT);
-    const weft_trial bad[] = {
-        {.p = s.p, .p_row = ROWS}, {.p = s.p, .p_row = -1}, {.p_row = 0}, {.p = s.p, .q = s.q, .q_row = ROWS}};
-    for (int i = 0; i < 4; i++) {
+    pick_rows(&s, target, &(weft_rule){.sampler = warm.sampler, .bans = (int32_t[]){5}, .n_bans = 1}, s.q, 0);
+    const weft_trial bad[] = {{.p = s.p, .q = s.q, .draft = 5},
+                              {.p = s.p, .p_row = ROWS},
+                              {.p = s.p, .p_row = -1},
+                              {.p_row = 0},
+                              {.p = s.p, .q = s.q, .q_row = ROWS}};
+    for (int i = 0; i < 5; i++) {
         weft_error e;
         sampling_begin(&s);
         weft_try_drafts(s.d, &bad[i], 1);

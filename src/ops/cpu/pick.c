@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/support.h"
+#include "ops/cpu/weight.h"
 
 #define PIECE WEFT_DRAW_PIECE
 #define ROWS 16 /* whose logits of a piece are held at a time */
@@ -184,6 +185,7 @@ static bool rules_fit(weft_dev *d, const weft_pick *rules, int n, int vocab) {
         if (p->top < 0 || p->top > WEFT_MAX_TOP) fault = "too many of the likeliest ids";
         if (p->keep && (p->keep_row < 0 || p->keep_row >= p->keep->logits->rows || vocab > p->keep->logits->cols))
             fault = "the row to keep does not exist";
+        if (weft_rule_truncates(&p->rule) && vocab > MOST_WEIGHED) fault = "top_k, top_p and min_p over more than 524288 ids";
         if (!fault && !p->keep && weft_rule_truncates(&p->rule)) fault = "top_k, top_p and min_p need a row to keep";
     }
     if (fault) d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows: %s", n, fault);

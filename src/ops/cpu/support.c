@@ -390,8 +390,9 @@ static double rest_part(const rest *t, double *r, int piece) {
     if (t->q) {
         double q[PIECE];
         int from = column_from(t->q, first), to = column_from(t->q, first + n);
+        if (to > from + n) to = from + n;
         t->d->kernels->weights(q, t->q->logits + from, to - from, t->q->row->max, t->q->row->scale);
-        for (int c = from; c < to; c++) {
+        for (int c = from; c < to && id_of(t->q, c) < first + n; c++) {
             double *at = &r[id_of(t->q, c) - first], x = q[c - from] / t->q->row->sum;
             *at = *at > x ? *at - x : 0;
         }
@@ -436,7 +437,7 @@ static int32_t draw_rest(const rest *t, double u) {
     return id;
 }
 
-static weft_verdict judge(const weft_dev *d, const weft_trial *t) {
+static weft_verdict judge(weft_dev *d, const weft_trial *t) {
     const weft_kept *p = t->p, *q = t->q;
     rest all = {.d = d, .p = {&p->row[t->p_row], buf_row(p->logits, t->p_row), NULL}, .draft = -1};
     weft_verdict no = {.id = -1, .why = all.p.row->why};
@@ -450,6 +451,11 @@ static weft_verdict judge(const weft_dev *d, const weft_trial *t) {
         left.q = &drafter;
         int c = column_from(&drafter, t->draft);
         qx = c < drafter.row->vocab && id_of(&drafter, c) == t->draft ? chance(&drafter, c) : 0;
+    }
+    if (!(qx > 0)) {
+        d->status =
+            weft_fail(&d->error, WEFT_EINVAL, "a draft, id %d, that has no probability in the row that it came from", t->draft);
+        return no;
     }
     double px = t->draft < all.p.row->vocab ? chance(&all.p, t->draft) : 0;
     if (weft_accepts(px, qx, weft_uniform(&t->sampler, t->index, WEFT_FOR_ACCEPT)))
@@ -473,7 +479,7 @@ void weft_try_drafts(weft_dev *d, const weft_trial *trials, int n) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "%d trials of drafts: %s", n, fault);
         return;
     }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && d->status == WEFT_OK; i++) {
         bool takes_place = !trials[i].follows || (i && d->verdicts[i - 1].kept);
         d->verdicts[i] = takes_place ? judge(d, &trials[i]) : (weft_verdict){.id = -1};
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define SUPPORT_BLOCK 128       /* ids that share a note of their largest logit: no part of the arithmetic */
+#define MOST_WEIGHED (1 << 19)  /* ids whose grains add up to less than 2^64, however they are summed */
 #define LEAST_EXPONENT (-708.0) /* below it there is no weight: exp() is then below the normal numbers */
 
 /* exp((logit - max) scale) for logit <= max, within 2 ulp; exactly 1 for max, 0 for -infinity. x = n ln 2 + r, |r| <= ln 2 / 2,
