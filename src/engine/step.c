@@ -68,7 +68,8 @@ static int gather(weft_engine *g, weft_step *step) {
         if (certain == left)
             for (int j = 0; j <= r->n_draft; j++) {
                 g->rows[wanted] = r->row + certain - 1 + j;
-                g->picks[wanted++] = (weft_pick){.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j};
+                g->picks[wanted++] =
+                    (weft_pick){.rule = {.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j}};
             }
         r->stats.passes++;
         r->stats.rows += (uint64_t)(certain + r->n_draft);

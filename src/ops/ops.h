@@ -298,31 +298,70 @@ typedef struct weft_ordered_output {
 void weft_ordered_logits(weft_dev *dev, weft_buf *y, const weft_ordered_output *head, weft_buf *scores, const weft_buf *x,
                          const int *rows, int n);
 
-/* What a row's logits are turned into when nobody needs them all. */
+/* ---- choosing tokens (sample.h: what a rule means) ------------------------------------------------------------------------- */
+
+/* Rows of shaped logits that stay on the device: -INFINITY outside the support, with temperature, maximum and sum of weights beside
+ * each. Made before the plan; a row is valid until it is written again. NULL when memory is short. */
+typedef struct weft_kept weft_kept;
+weft_kept *weft_kept_make(weft_dev *dev, int rows, int vocab);
+
+/* What a row's logits are turned into when nobody needs them all. Rules without top_k, top_p and min_p need no row of logits in
+ * memory: bias, bans, mask and penalties are applied to a piece of the vocabulary while it is in the first cache. */
 #define WEFT_MAX_TOP 20
 typedef struct weft_pick {
-    weft_sampler sampler;
-    uint32_t index; /* tokens generated before this one */
-    bool log_sum;   /* wanted: see weft_picked */
-    int top;        /* how many of the likeliest ids, 0..WEFT_MAX_TOP */
+    weft_rule rule;
+    bool log_sum;    /* wanted: see weft_picked */
+    int top;         /* how many of the likeliest ids, 0..WEFT_MAX_TOP */
+    weft_kept *keep; /* NULL: nowhere. Where the shaped row goes, for a trial or as the room that a rule which truncates needs: */
+    int keep_row;    /* this row, of no other pick of the call */
 } weft_pick;
 typedef struct weft_picked {
-    int32_t id;    /* as weft_sample() chooses; -1: a logit of an allowed id is NaN or infinite */
-    float log_sum; /* ln of the sum of exp(logit) over all ids */
+    int32_t id;        /* -1: there is none, */
+    weft_no_token why; /* for this reason */
+    float logit;       /* raw logit of id; its log-probability is logit - log_sum */
+    float log_sum;     /* ln of the sum of exp(raw logit) over all ids */
     int n_top;
-    int32_t top_id[WEFT_MAX_TOP]; /* largest logit first, ties: lowest id */
+    int32_t top_id[WEFT_MAX_TOP]; /* of the ids that exist, by raw logit: largest first, ties: lowest id */
     float top_logit[WEFT_MAX_TOP];
 } weft_picked;
-/* Sizes the scratch: picks of up to `rows` rows at a time over `vocab` ids. */
+/* Sizes the scratch: picks, and trials, of up to `rows` rows at a time over `vocab` ids. */
 void weft_pick_layer(weft_dev *dev, int rows, int vocab);
-/* A token for each listed row of the step, from the logits of x[row], which are not kept. rules[n]; allowed[vocab] (sample.h); both
- * must live until the step is over. */
+/* A token for each listed row of the step, from the logits of x[row], which are not kept. rules[n]; allowed[vocab] (sample.h);
+ * both, and what rules point to, must live until the step is over. A rule that cannot be, or truncates and has no row to do it in,
+ * is WEFT_EINVAL, which sticks to the device. */
 void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed);
 /* The same from logits that are there: rows 0..n-1 of a buffer. */
 void weft_pick_logits(weft_dev *dev, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed);
 /* Result i of the last weft_pick_tokens() or weft_pick_logits(); waits for it. */
 weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);
+
+/* Rejection sampling (Leviathan et al. 2023, Chen et al. 2023): a draft drawn from q is kept with probability min(1, p / q); else
+ * the token is drawn from max(p - q, 0), normalised. So the token has the law p whatever q is. Drafts must have been drawn by the
+ * pick that kept q, and depend on no other random number. A chain is the drafts of one sequence, then a bonus draw from the row
+ * behind the last draft. */
+typedef struct weft_trial {
+    const weft_kept *p; /* the target's row */
+    int p_row;
+    const weft_kept *q; /* the drafter's own shaped row; NULL: the draft came without chance, its q is 1. So it counts too where the
+                           row has no token: the caller chose one */
+    int q_row;
+    const int32_t *q_ids; /* ids of q's columns, ascending, of a drafter with a vocabulary of its own; NULL: the same ids */
+    int32_t draft;        /* -1: none, a bonus draw from p */
+    bool follows;         /* the same chain as the trial before it: it takes place only if that one's draft was kept */
+    weft_sampler sampler; /* seed and choice of the random numbers */
+    uint32_t index;       /* tokens generated before this one */
+} weft_trial;
+typedef struct weft_verdict {
+    bool kept;         /* the draft is the token */
+    int32_t id;        /* the token; -1: there is none, */
+    weft_no_token why; /* for this reason, of p; WEFT_TOKEN: the trial did not take place */
+} weft_verdict;
+/* Judges n trials, n up to the rows of weft_pick_layer(), in the step of the picks of p. A row that does not exist, or a draft that
+ * has no probability in q, is WEFT_EINVAL, which sticks to the device. */
+void weft_try_drafts(weft_dev *dev, const weft_trial *trials, int n);
+/* Result i of the last weft_try_drafts(); waits for it. */
+weft_status weft_read_verdict(weft_dev *dev, int i, weft_verdict *verdict, weft_error *e);
 
 /* ---- host access (each waits for what was submitted) --------------------------------------------------------------------- */
 

@@ -1,24 +1,136 @@
 /* sample.c: see sample.h. */
 #include "ops/sample.h"
 
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
 #include "base/rng.h"
+
+/* ---- rules --------------------------------------------------------------------------------------------------------------- */
 
 /* A NaN fails both comparisons, an infinity one. */
 static bool finite(float x) {
-    return x <= 3.402823466e38f && x >= -3.402823466e38f;
+    return x <= FLT_MAX && x >= -FLT_MAX;
+}
+bool weft_greedy(const weft_sampler *s) {
+    return !(s->temperature >= DBL_MIN);
 }
 
-void weft_sample_part(const weft_sampler *s, const float *logits, int32_t first, int n, const bool *allowed, uint32_t index,
-                      weft_best *best) {
+static const char *shaping_fault(const weft_shaping *s, int vocab) {
+    if (s->n_bias < 0 || s->n_seen < 0 || s->top_k < 0) return "a negative count";
+    for (int i = 0; i < s->n_bias; i++) {
+        if (s->bias[i].id < (i ? s->bias[i - 1].id + 1 : 0) || s->bias[i].id >= vocab) return "a bias that is out of order";
+        if (!finite(s->bias[i].add) && s->bias[i].add != -INFINITY) return "a bias that is no number";
+    }
+    for (int i = 0; i < s->n_seen; i++)
+        if (s->seen[i].id < (i ? s->seen[i - 1].id + 1 : 0) || s->seen[i].id >= vocab) return "an id seen that is out of order";
+    if (!finite(s->repetition) || s->repetition < 0) return "the repetition penalty";
+    if (!finite(s->frequency) || !finite(s->presence)) return "a penalty that is no number";
+    if (!(s->top_p >= 0)) return "top_p";
+    if (!(s->min_p >= 0 && s->min_p <= 1)) return "min_p";
+    return NULL;
+}
+
+const char *weft_rule_fault(const weft_rule *r, int vocab) {
+    if (!(r->sampler.temperature >= 0 && r->sampler.temperature <= WEFT_MAX_TEMPERATURE)) return "the temperature";
+    if (r->n_bans < 0 || r->n_after < 0) return "a negative count";
+    for (int i = 0; i < r->n_bans; i++)
+        if (r->bans[i] < 0 || r->bans[i] >= vocab) return "a banned id that does not exist";
+    for (int i = 0; i < r->n_after; i++)
+        if (r->after[i] < 0 || r->after[i] >= vocab) return "an id seen that does not exist";
+    return r->shaping ? shaping_fault(r->shaping, vocab) : NULL;
+}
+
+bool weft_rule_truncates(const weft_rule *r) {
+    const weft_shaping *s = r->shaping;
+    return s && !weft_greedy(&r->sampler) && (s->top_k > 0 || (s->top_p > 0 && s->top_p < 1) || s->min_p > 0);
+}
+
+/* ---- bias, bans, mask, penalties ----------------------------------------------------------------------------------------- */
+
+static float held(double x) {
+    return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : (float)x;
+}
+
+static int times_after(const weft_rule *r, int32_t id) {
+    int n = 0;
+    for (int i = 0; i < r->n_after; i++) n += r->after[i] == id;
+    return n;
+}
+
+static float penalised(const weft_shaping *s, float x, double times) {
+    double y = (double)x;
+    if (s->repetition > 0) y = y > 0 ? y / (double)s->repetition : y * (double)s->repetition;
+    if (times > 0) y = (y - (double)s->frequency * times) - (double)s->presence;
+    return held(y);
+}
+
+/* The first of n ascending ids, each `size` bytes after the one before, that is not below `id`. */
+static int first_from(const void *ids, size_t size, int n, int32_t id) {
+    int low = 0, high = n;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        int32_t at;
+        memcpy(&at, (const char *)ids + (size_t)mid * size, sizeof at);
+        if (at < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void penalise(const weft_rule *r, float *y, int32_t first, int32_t end) {
+    const weft_shaping *s = r->shaping;
+    int from = first_from(s->seen, sizeof *s->seen, s->n_seen, first);
+    for (int i = from; i < s->n_seen && s->seen[i].id < end; i++) {
+        float *l = &y[s->seen[i].id - first];
+        if (*l > -INFINITY) *l = penalised(s, *l, (double)s->seen[i].times + times_after(r, s->seen[i].id));
+    }
+    for (int i = 0; i < r->n_after; i++) { /* those that the list does not have, once each */
+        int32_t id = r->after[i];
+        if (id < first || id >= end) continue;
+        int at = first_from(s->seen, sizeof *s->seen, s->n_seen, id);
+        bool known = at < s->n_seen && s->seen[at].id == id;
+        for (int k = 0; k < i && !known; k++) known = r->after[k] == id;
+        if (!known && y[id - first] > -INFINITY) y[id - first] = penalised(s, y[id - first], times_after(r, id));
+    }
+}
+
+static bool penalises(const weft_shaping *s) {
+    return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
+}
+
+void weft_shape_part(const weft_rule *r, float *y, int32_t first, int n) {
+    const weft_shaping *s = r->shaping;
+    int32_t end = first + n;
+    for (int32_t id = first; id < end && r->mask; id++)
+        if (!(r->mask[id / 64] >> id % 64 & 1)) y[id - first] = -INFINITY;
+    for (int i = 0; i < r->n_bans; i++)
+        if (r->bans[i] >= first && r->bans[i] < end) y[r->bans[i] - first] = -INFINITY;
+    if (!s) return;
+    for (int i = first_from(s->bias, sizeof *s->bias, s->n_bias, first); i < s->n_bias && s->bias[i].id < end; i++) {
+        float *l = &y[s->bias[i].id - first];
+        *l = s->bias[i].add > -INFINITY && *l != -INFINITY ? held((double)*l + (double)s->bias[i].add) : -INFINITY;
+    }
+    if (penalises(s)) penalise(r, y, first, end);
+}
+
+/* ---- the draw ------------------------------------------------------------------------------------------------------------ */
+
+void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, int32_t first, int n, uint32_t index,
+                    weft_best *best) {
     weft_best b = *best;
+    bool warm = !weft_greedy(s);
     for (int32_t i = 0; i < n; i++) {
-        if (!allowed[i]) continue;
-        if (!finite(logits[i])) b.bad = true;
-        double x = logits[i];
-        if (s->temperature > 0) {
-            uint64_t bits = weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)(first + i));
-            if (b.id >= 0 && x + s->temperature * weft_gumbel_bound(bits) < b.score) continue; /* cannot win: no logarithms */
-            x += s->temperature * weft_gumbel_of(bits);
+        if (logits[i] == -INFINITY) continue;
+        double x = (double)logits[i];
+        if (x != x) b.bad = true;
+        if (warm) {
+            uint64_t k = bits ? bits[i] : weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)(first + i));
+            if (b.id >= 0 && x + s->temperature * weft_gumbel_bound(k) < b.score) continue; /* cannot win: no logarithms */
+            x += s->temperature * weft_gumbel_of(k);
         }
         if (b.id < 0 || x > b.score) {
             b.id = first + i;
@@ -38,6 +150,19 @@ void weft_best_merge(weft_best *best, const weft_best *other) {
 
 int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const bool *allowed, uint32_t index) {
     weft_best best = WEFT_NO_BEST;
-    weft_sample_part(s, logits, 0, n, allowed, index, &best);
+    for (int32_t i = 0; i < n; i++) {
+        float y = finite(logits[i]) ? logits[i] : NAN;
+        if (allowed[i]) weft_draw_part(s, &y, NULL, i, 1, index, &best);
+    }
     return best.bad ? -1 : best.id;
+}
+
+/* ---- rejection sampling -------------------------------------------------------------------------------------------------- */
+
+double weft_uniform(const weft_sampler *s, uint32_t index, weft_purpose purpose) {
+    const uint32_t counter[4] = {0, index, s->choice, (uint32_t)purpose};
+    uint32_t out[4];
+    weft_philox(s->seed, counter, out);
+    uint64_t bits = (uint64_t)out[1] << 32 | out[0];
+    return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }

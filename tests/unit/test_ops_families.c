@@ -149,7 +149,7 @@ static void test_capped_logits(void **state) {
         weft_pick_layer(d, N, V);
         plan(d);
         const int rows[] = {4, 0, 2};
-        const weft_pick rules[3] = {{.log_sum = true, .top = 5}, {.sampler = {.temperature = 1, .seed = 7}}, {.top = 1}};
+        const weft_pick rules[3] = {{.log_sum = true, .top = 5}, {.rule.sampler = {.temperature = 1, .seed = 7}}, {.top = 1}};
         weft_picked fused[3], late[3];
         weft_error e;
         begin(d, N);

@@ -98,6 +98,29 @@ typedef struct carry {
     float *journal; /* [slot][2][max_draft][ld] */
 } carry;
 
+/* Beside a row of shaped logits: weight = exp((logit - max) * scale). */
+typedef struct kept_row {
+    double max, scale, sum; /* of the weights */
+    int vocab;
+    weft_no_token why; /* not WEFT_TOKEN: there is nothing to draw */
+} kept_row;
+struct weft_kept {
+    weft_buf *logits; /* [rows, vocab] */
+    kept_row *row;    /* [rows] */
+};
+
+/* Scratch of support.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
+typedef struct support_room {
+    int32_t *ids;
+    float *logits;
+    uint64_t *grains;
+    float *most;
+    weft_best *best;
+    double *sum;
+    uint64_t *total;
+    int *count;
+} support_room;
+
 typedef struct weft_kernels weft_kernels;
 typedef struct weft_isa weft_isa;
 typedef struct weft_acts weft_acts;
@@ -135,6 +158,8 @@ struct weft_dev {
     float *recurrent_inputs;          /* what recurrent.c's first stage leaves for its second */
     weft_picked *picked;              /* [pick_rows], and what leads to it: pick.c */
     void *pick_parts, *pick_top;
+    weft_verdict *verdicts; /* [pick_rows] */
+    support_room support;
     attend_block *attend_blocks;   /* [max_rows] */
     float *attend_o, *attend_ml;   /* results of chunks: [ATTEND_RESULTS * threads][widest ld]; their maxima and sums [..][2] */
     float *attend_kept;            /* [2][ATTEND_RESULTS * threads][2] */

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "ops/cpu/kv.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/weight.h"
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
 
@@ -170,6 +171,16 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         uint64_t logits = pick_scratch_floats() + (d->precise ? (uint64_t)LANES * (uint64_t)((d->max_k + 15) & ~(int64_t)15) : 0);
         if (panel < logits) panel = logits;
         d->picked = take(c, (uint64_t)d->pick_rows, sizeof *d->picked);
+        d->verdicts = take(c, (uint64_t)d->pick_rows, sizeof *d->verdicts);
+        uint64_t vocab = (uint64_t)d->pick_vocab;
+        d->support.ids = take(c, vocab, sizeof *d->support.ids);
+        d->support.logits = take(c, vocab, sizeof *d->support.logits);
+        d->support.grains = take(c, vocab, sizeof *d->support.grains);
+        d->support.most = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.most);
+        d->support.best = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.best);
+        d->support.sum = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.sum);
+        d->support.total = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.total);
+        d->support.count = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.count);
         d->pick_parts = take(c, pick_parts_bytes(d), 1);
         d->pick_top = take(c, pick_top_bytes(d), 1);
     }

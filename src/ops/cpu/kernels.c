@@ -1,5 +1,6 @@
 /* kernels.c: see kernels.h: what works on rows of float32, and the float32 products and attention of the precise mode. */
 #include "ops/cpu/tile_lanes.h"
+#include "ops/cpu/weight.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
@@ -194,6 +195,90 @@ static void softmax(float *p, int n) {
     for (int i = 0; i < ROUND16(n); i += W) store(p + i, load(p + i) / splat(total));
 }
 
+/* ---- sampling ------------------------------------------------------------------------------------------------------------ */
+
+static void largest(float *most, const float *x, int n) {
+    for (int at = 0; at < n; at += SUPPORT_BLOCK, most++) {
+        float m = -__builtin_inff();
+        bool nan = false;
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK, i = at;
+        if (end - at == SUPPORT_BLOCK) {
+            vf best = splat(m);
+            vi odd = {0};
+            for (; i < end; i += W) {
+                vf v = load(x + i);
+                odd |= v != v;
+                best = max2(v, best);
+            }
+            for (int l = 0; l < W; l++) {
+                m = best[l] > m ? best[l] : m;
+                nan |= odd[l] != 0;
+            }
+        }
+        for (; i < end; i++) {
+            m = x[i] > m ? x[i] : m;
+            nan |= x[i] != x[i];
+        }
+        *most = nan ? __builtin_nanf("") : m;
+    }
+}
+static void permit(float *y, const float *x, const bool *allowed, int n) {
+    for (int i = 0; i < n; i++) {
+        float v = x[i] - x[i] == 0 ? x[i] : __builtin_nanf("");
+        y[i] = allowed[i] ? v : -__builtin_inff();
+    }
+}
+
+/* Philox (rng.c), a counter in each 64-bit lane: a word is the lane's low half, whatever stands above it. */
+typedef uint64_t vl __attribute__((vector_size(W * 4)));
+INLINE vl mul_low(vl a, vl b) { /* of the low halves */
+#if W == 16
+    return (vl)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif W == 8
+    return (vl)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__x86_64__)
+    return (vl)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+    return (a & UINT32_MAX) * (b & UINT32_MAX);
+#endif
+}
+static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, uint32_t first, int n) {
+    const vl m0 = (vl){0} + 0xD2511F53u, m1 = (vl){0} + 0xCD9E8D57u;
+    for (int at = 0; at < n; at += W / 2) {
+        vl x0, x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0}, out;
+        for (int i = 0; i < W / 2; i++) x0[i] = first + (uint32_t)(at + i);
+        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+        UNROLL for (int round = 0; round < 10; round++) {
+            vl a = mul_low(x0, m0), b = mul_low(x2, m1);
+            x0 = (b >> 32) ^ x1 ^ k0;
+            x1 = b;
+            x2 = (a >> 32) ^ x3 ^ k1;
+            x3 = a;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
+        }
+        out = x1 << 32 | (x0 & UINT32_MAX);
+        memcpy(bits + at, &out, sizeof out);
+    }
+    for (int at = 0; at < n; at += SUPPORT_BLOCK) {
+        int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK;
+        uint64_t m = UINT64_MAX;
+        for (int i = at; i < end; i++) m = bits[i] < m ? bits[i] : m;
+        *least++ = m;
+    }
+}
+static void weights(double *w, const float *x, int n, double max, double scale) {
+    for (int i = 0; i < n; i++) w[i] = weight_of((double)x[i], max, scale);
+}
+static uint64_t grains(uint64_t *g, const float *x, int n, double max, double scale) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        g[i] = grains_of(weight_of((double)x[i], max, scale));
+        sum += g[i];
+    }
+    return sum;
+}
+
 /* R rows by C vectors of columns in registers, over all keys. */
 INLINE void values_tile(float *o, size_t ldo, const float *p, size_t ldp, const float *v, int keys, int ld, const int R,
                         const int C) {
@@ -253,6 +338,11 @@ const weft_kernels WEFT_COPY(weft_kernels) = {
     .sigmoid = sigmoid,
     .rotate = rotate,
     .chunk_exp = chunk_exp,
+    .largest = largest,
+    .permit = permit,
+    .noise = noise,
+    .weights = weights,
+    .grains = grains,
     .values = values,
     .merge = merge,
 };

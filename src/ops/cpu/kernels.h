@@ -44,6 +44,17 @@ struct weft_kernels {
     /* (m, l, o) absorbs the chunk (cm, cl, co); l == 0: takes it over. */
     void (*merge)(float *m, float *l, float *o, float cm, float cl, const float *co, int ld);
 
+    /* Sampling. The largest of each SUPPORT_BLOCK of x[0..n), the last one perhaps shorter; NaN where one is NaN. */
+    void (*largest)(float *most, const float *x, int n);
+    /* y[i] = x[i]; -INFINITY where it is not allowed, else NaN where it is NaN or infinite. y may be x. */
+    void (*permit)(float *y, const float *x, const bool *allowed, int n);
+    /* bits[i] = weft_gumbel_bits(seed, choice, index, first + i), in whole vectors; the smallest of each SUPPORT_BLOCK. */
+    void (*noise)(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, uint32_t first, int n);
+    /* w[i] = weight_of() of x[i]. */
+    void (*weights)(double *w, const float *x, int n, double max, double scale);
+    /* g[i] = grains_of() of that; returns their sum. */
+    uint64_t (*grains)(uint64_t *g, const float *x, int n, double max, double scale);
+
     /* Rotates pairs (j, j + n) of x by cosines c and sines s. */
     void (*rotate)(float *x, const float *c, const float *s, int n);
 };

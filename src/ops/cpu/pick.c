@@ -3,13 +3,16 @@
  * exponentials does not depend on who computed what. */
 #include "base/num.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/support.h"
+#include "ops/cpu/weight.h"
 
-#define PIECE 1024 /* ids */
-#define ROWS 16    /* whose logits of a piece are held at a time */
+#define PIECE WEFT_DRAW_PIECE
+#define ROWS 16 /* whose logits of a piece are held at a time */
 
 /* One row's part of one piece. */
 typedef struct part {
     weft_best best;
+    float raw;      /* logit of best.id */
     float max, sum; /* of exp(logit - max) */
 } part;
 typedef struct candidate {
@@ -33,7 +36,7 @@ size_t pick_top_bytes(const weft_dev *d) {
     return (size_t)d->pick_rows * (size_t)pieces(d->pick_vocab) * WEFT_MAX_TOP * sizeof(candidate);
 }
 size_t pick_scratch_floats(void) {
-    return (size_t)ROWS * PIECE;
+    return (size_t)(ROWS + 1) * PIECE; /* and a row's shaped ones */
 }
 
 typedef struct pick_job {
@@ -71,68 +74,96 @@ static void quantize_piece(void *ctx, int row, int worker) {
     j->d->isa->linear->quantize(&j->acts, row, buf_row(j->x, j->rows[row]));
 }
 
-/* `logits` may be changed. */
-static void fold(const pick_job *j, int piece, int row, float *logits, int n) {
-    const weft_pick *rule = &j->rules[row];
+/* `logits` may be changed; shaped[n] is scratch. */
+static void fold(const pick_job *j, int piece, int row, float *logits, float *shaped, int n) {
+    const weft_pick *pick = &j->rules[row];
     int32_t first = piece * PIECE;
     part *p = part_of(j, piece, row);
     p->best = WEFT_NO_BEST;
-    weft_sample_part(&rule->sampler, logits, first, n, j->allowed + first, rule->index, &p->best);
+    if (pick->keep) shaped = buf_row(pick->keep->logits, pick->keep_row) + first;
+    j->d->kernels->permit(shaped, logits, j->allowed + first, n);
+    weft_shape_part(&pick->rule, shaped, first, n);
+    if (!weft_rule_truncates(&pick->rule)) weft_draw_piece(j->d, &pick->rule, shaped, first, n, &p->best);
+    if (p->best.id >= 0) p->raw = logits[p->best.id - first];
     candidate *top = top_of(j, piece, row);
     int kept = 0;
-    for (int i = 0; i < n && rule->top; i++)
-        if (j->allowed[first + i]) kept = keep(top, kept, rule->top, (candidate){first + i, logits[i]});
-    if (kept < rule->top) top[kept].id = -1;
-    if (rule->log_sum) p->max = j->d->kernels->chunk_exp(logits, n, 1, &p->sum);
+    for (int i = 0; i < n && pick->top; i++)
+        if (j->allowed[first + i]) kept = keep(top, kept, pick->top, (candidate){first + i, logits[i]});
+    if (kept < pick->top) top[kept].id = -1;
+    if (pick->log_sum) p->max = j->d->kernels->chunk_exp(logits, n, 1, &p->sum);
+}
+
+/* Logits of ids [first, first + n), first a multiple of 16, for rows [row, row + rows), row a multiple of 16. */
+static void head_product(const pick_job *j, float *logits, int first, int n, int row, int rows, int worker) {
+    weft_acts acts = j->acts;
+    if (acts.q) acts = acts_from(&acts, row);
+    product p = {.w = j->head,
+                 .first = first / LANES,
+                 .y = logits,
+                 .ldy = PIECE,
+                 .acts = &acts,
+                 .x = j->x->v,
+                 .ldx = (size_t)j->x->ld,
+                 .from = j->rows + row,
+                 .sharing = 1};
+    product_run(j->d, &p, 0, (n + LANES - 1) / LANES, 0, rows, worker);
+    for (int r = 0; r < rows && j->cap > 0; r++) j->d->kernels->cap(logits + (size_t)r * PIECE, n, j->cap);
+}
+
+static float *logits_of(const weft_dev *d, int worker) {
+    return panel_of(d, worker) + (d->precise ? (size_t)LANES * (size_t)ROUND16(d->max_k) : 0);
 }
 
 static void pick_piece(void *ctx, int piece, int worker) {
     const pick_job *j = ctx;
-    weft_dev *d = j->d;
     int first = piece * PIECE, n = j->vocab - first < PIECE ? j->vocab - first : PIECE;
-    float *scratch = panel_of(d, worker), *logits = d->precise ? scratch + (size_t)LANES * (size_t)ROUND16(d->max_k) : scratch;
+    float *logits = logits_of(j->d, worker), *shaped = logits + (size_t)ROWS * PIECE;
     for (int row = 0; row < j->n && !j->head; row++) {
         memcpy(logits, buf_row(j->x, row) + first, (size_t)n * sizeof *logits);
-        fold(j, piece, row, logits, n);
+        fold(j, piece, row, logits, shaped, n);
     }
-    if (!j->head) return;
-    for (int row = 0, rows; row < j->n; row += rows) {
+    for (int row = 0, rows; row < j->n && j->head; row += rows) {
         rows = j->n - row < ROWS ? j->n - row : ROWS;
-        weft_acts acts = j->acts;
-        if (acts.q) acts = acts_from(&acts, row);
-        product p = {.w = j->head,
-                     .first = first / LANES,
-                     .y = logits,
-                     .ldy = PIECE,
-                     .acts = &acts,
-                     .x = j->x->v,
-                     .ldx = (size_t)j->x->ld,
-                     .from = j->rows + row,
-                     .sharing = 1};
-        product_run(d, &p, 0, (n + LANES - 1) / LANES, 0, rows, worker);
-        for (int r = 0; r < rows && j->cap > 0; r++) d->kernels->cap(logits + (size_t)r * PIECE, n, j->cap);
-        for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, n);
+        head_product(j, logits, first, n, row, rows, worker);
+        for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, shaped, n);
     }
 }
 
+/* The raw logit of one id, where only the shaped row is left: computed again. */
+static float raw_logit(const pick_job *j, int row, int32_t id) {
+    if (!j->head) return buf_row(j->x, row)[id];
+    float *logits = logits_of(j->d, 0);
+    int base = row / 16 * 16, first = id / LANES * LANES, n = j->vocab - first < LANES ? j->vocab - first : LANES;
+    head_product(j, logits, first, n, base, row - base + 1, 0);
+    return logits[(size_t)(row - base) * PIECE + (size_t)(id - first)];
+}
+
 static void finish(const pick_job *j, int row, weft_picked *out) {
-    const weft_pick *rule = &j->rules[row];
+    const weft_pick *pick = &j->rules[row];
     weft_best best = WEFT_NO_BEST;
     candidate top[WEFT_MAX_TOP];
     double sum = 0, max = 0;
     int n_top = 0;
+    float raw = 0;
     for (int i = 0; i < pieces(j->vocab); i++) {
         const part *p = part_of(j, i, row);
+        int32_t before = best.id;
         weft_best_merge(&best, &p->best);
+        if (best.id != before) raw = p->raw;
         const candidate *c = top_of(j, i, row);
-        for (int t = 0; t < rule->top && c[t].id >= 0; t++) n_top = keep(top, n_top, rule->top, c[t]);
-        if (!rule->log_sum) continue;
+        for (int t = 0; t < pick->top && c[t].id >= 0; t++) n_top = keep(top, n_top, pick->top, c[t]);
+        if (!pick->log_sum) continue;
         double larger = i && max > (double)p->max ? max : (double)p->max;
         sum = (i ? sum * weft_exp(max - larger) : 0) + (double)p->sum * weft_exp((double)p->max - larger);
         max = larger;
     }
+    bool late = weft_rule_truncates(&pick->rule);
+    if (late) best = weft_truncate(j->d, pick, j->vocab);
     *out = (weft_picked){.id = best.bad ? -1 : best.id, .n_top = n_top};
-    if (rule->log_sum) out->log_sum = (float)(max + weft_ln(sum));
+    if (out->id < 0) out->why = best.bad ? WEFT_TOKEN_NAN : WEFT_TOKEN_BANNED;
+    if (out->id >= 0) out->logit = late ? raw_logit(j, row, out->id) : raw;
+    if (pick->keep && !late) weft_keep_row(j->d, pick, j->vocab, out);
+    if (pick->log_sum) out->log_sum = (float)(max + weft_ln(sum));
     for (int t = 0; t < n_top; t++) {
         out->top_id[t] = top[t].id;
         out->top_logit[t] = top[t].logit;
@@ -144,17 +175,29 @@ static void run_pieces(const pick_job *j) {
     for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
 }
 
-static bool rules_fit(const weft_dev *d, const weft_pick *rules, int n, int vocab) {
-    bool fits = n >= 0 && n <= d->pick_rows && n <= d->plan.max_rows && vocab <= d->pick_vocab;
-    for (int i = 0; i < n && fits; i++) fits = rules[i].top >= 0 && rules[i].top <= WEFT_MAX_TOP;
-    return fits;
+/* Sets the device's error, once. */
+static bool rules_fit(weft_dev *d, const weft_pick *rules, int n, int vocab) {
+    const char *fault = NULL;
+    if (n < 0 || n > d->pick_rows || n > d->plan.max_rows || vocab > d->pick_vocab) fault = "there is no room for so many";
+    for (int i = 0; i < n && !fault; i++) {
+        const weft_pick *p = &rules[i];
+        fault = weft_rule_fault(&p->rule, vocab);
+        if (p->top < 0 || p->top > WEFT_MAX_TOP) fault = "too many of the likeliest ids";
+        if (p->keep && (p->keep_row < 0 || p->keep_row >= p->keep->logits->rows || vocab > p->keep->logits->cols))
+            fault = "the row to keep does not exist";
+        if (weft_rule_truncates(&p->rule) && vocab > MOST_WEIGHED) fault = "top_k, top_p and min_p over more than 524288 ids";
+        if (!fault && !p->keep && weft_rule_truncates(&p->rule)) fault = "top_k, top_p and min_p need a row to keep";
+    }
+    if (fault) d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows: %s", n, fault);
+    return !fault;
 }
 
 void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed) {
     if (d->status != WEFT_OK) return;
     const weft_mat *head = output->w;
-    bool fits = rules_fit(d, rules, n, (int)head->n) && head->k == x->cols;
+    if (!rules_fit(d, rules, n, (int)head->n)) return;
+    bool fits = head->k == x->cols;
     for (int i = 0; i < n && fits; i++) fits = rows[i] >= 0 && rows[i] < d->step->n_rows;
     if (!fits) {
         d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows, or of a row that the step does not have", n);
@@ -180,10 +223,11 @@ void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x,
 
 void weft_pick_logits(weft_dev *d, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed) {
     if (d->status != WEFT_OK) return;
-    if (rules_fit(d, rules, n, logits->cols) && n <= logits->rows)
+    if (!rules_fit(d, rules, n, logits->cols)) return;
+    if (n <= logits->rows)
         run_pieces(&(pick_job){.d = d, .vocab = logits->cols, .x = logits, .n = n, .rules = rules, .allowed = allowed});
     else
-        d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows of logits", n);
+        d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows of logits, where there are %d", n, logits->rows);
 }
 
 weft_status weft_read_pick(weft_dev *d, int i, weft_picked *picked, weft_error *e) {
