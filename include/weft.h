@@ -59,6 +59,7 @@ const char *weft_status_name(weft_status s);
 /* ---- the engine ---------------------------------------------------------------------------------------------------------- */
 
 #define WEFT_MAX_DEPTH 8 /* drafts ahead of a token */
+#define WEFT_DEPTH_AUTO (-1)
 
 typedef struct weft_engine weft_engine;
 typedef struct weft_request weft_request;
@@ -131,7 +132,10 @@ typedef struct weft_request_desc {
     int max_tokens;     /* >= 1 */
     double temperature; /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
     uint64_t seed;
-    int depth;             /* tokens that the MTP head drafts ahead, 0..max_depth; ignored where the checkpoint has no head */
+    /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
+     * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and nothing else. */
+    int depth;
+    bool no_lookup; /* drafts come from the model alone */
     bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
     const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; copied; or NULL */
     size_t n_drafts;
@@ -176,6 +180,7 @@ typedef struct weft_stats {
     uint64_t draft_steps;   /* calls of the MTP head to draft */
     /* Drafts at each depth: verified, and found right. */
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH];
+    uint64_t lookup_drafted, lookup_accepted; /* of all of these, drafts that were looked up */
     /* The engine's alone, in nanoseconds: passes that carried prompt rows; other passes; drafting. */
     uint64_t prefill_ns, decode_ns, draft_ns;
     /* The engine's alone: weights, KV and recurrent state that the passes which decode_ns counts read or wrote, in bytes. */

@@ -2,16 +2,25 @@
  *
  * The MTP head or the assistant drafts for all requests at once, one depth a step: first from the true hidden row before each
  * pending token, then from its own output (a chain). What a chain writes into the MTP layer's pages is scratch: the pass that
- * verifies the drafts writes those rows again from true hidden rows. A request with a list of drafts takes them from there: tests
- * force every accept count that way. */
+ * verifies the drafts writes those rows again from true hidden rows.
+ *
+ * Prompt lookup (ngrams.h) drafts what came after the same tokens before. The two make one block:
+ *     a match of 8 tokens and more, that did not fail just now: what was looked up, alone;
+ *     of 3 to 7: one link of the chain; if it says what was looked up, the rest of that, otherwise the chain goes on;
+ *     none: the chain. Without a drafter in the model any match will do.
+ * So the source is decided by tokens alone, and how many drafts by what pays (depth.h). A request with a list of drafts takes them
+ * from there: tests force every accept count that way. */
 #include "base/clock.h"
 #include "engine/engine.h"
 
-/* How many drafts this request can use: a pass gives one token more than it accepts. */
-static int wanted(const weft_request *r) {
+enum { SURE = 8 }; /* tokens of a match that need no second opinion */
+
+/* Drafts that this request can use at most: a pass gives one token more than it accepts. */
+static int most_of(const weft_request *r) {
     if (r->phase != WEFT_DECODE) return 0;
     size_t generated = r->ids.n - r->n_prompt, left = r->max_tokens - generated;
-    return left <= 1 ? 0 : left - 1 < (size_t)r->depth ? (int)left - 1 : r->depth;
+    int depth = r->depth == WEFT_DEPTH_AUTO ? r->engine->config.max_depth : r->depth;
+    return left <= 1 ? 0 : left - 1 < (size_t)depth ? (int)left - 1 : depth;
 }
 
 static void from_list(weft_request *r, int want) {
@@ -23,8 +32,64 @@ static void from_list(weft_request *r, int want) {
     }
 }
 
+/* ---- lookup -------------------------------------------------------------------------------------------------------------- */
+
+static void look_up(weft_request *r) {
+    r->match = 0;
+    if (r->no_lookup) return;
+    weft_ngrams_enter(&r->ngrams, r->ids.v, r->ids.n);
+    if (r->ids.n >= r->lookup_from) r->match = weft_ngrams_find(&r->ngrams, r->ids.v, r->ids.n, &r->match_next);
+}
+
+/* Token i after the match; where it runs into the end, it goes on with what it drafted. */
+static int32_t looked_up(const weft_request *r, int i) {
+    size_t at = r->match_next + (size_t)i;
+    return at < r->ids.n ? r->ids.v[at] : r->draft[at - r->ids.n];
+}
+
+static void fill_from_lookup(weft_request *r, int from, int want) {
+    for (int i = from; i < want; i++) {
+        r->draft[i] = looked_up(r, i);
+        r->draft_from[i] = WEFT_DRAFTER_LOOKUP;
+    }
+    if (want > r->n_draft) r->n_draft = want;
+}
+
+/* After a link that agreed with it: as much as is likely to hold. */
+static int lookup_depth(const weft_request *r, int most) {
+    const float least = 0.4f;
+    float kept = 1;
+    int n = 1;
+    for (; n < most; n++) {
+        kept *= weft_acceptance_at(&r->accepted[WEFT_DRAFTER_LOOKUP], n, WEFT_DRAFTER_LOOKUP);
+        if (r->depth == WEFT_DEPTH_AUTO && kept < least) break;
+    }
+    return n;
+}
+
+void weft_draft_judged(weft_request *r, int i, bool right) {
+    weft_drafter from = r->drafts ? WEFT_DRAFTER_MODEL : (weft_drafter)r->draft_from[i];
+    if (r->drafts) return;
+    weft_acceptance_learn(&r->accepted[from], i, from, right);
+    if (from != WEFT_DRAFTER_LOOKUP) return;
+    weft_stats *all[] = {&r->stats, &r->engine->stats};
+    for (int k = 0; k < 2; k++) {
+        all[k]->lookup_drafted++;
+        all[k]->lookup_accepted += right;
+    }
+    if (right)
+        r->lookup_failed = 0;
+    else if (!i || r->draft_from[i - 1] != WEFT_DRAFTER_LOOKUP) { /* at once: wait, longer each time */
+        r->lookup_from = r->ids.n + (4u << (r->lookup_failed < 4 ? r->lookup_failed : 4));
+        r->lookup_failed++;
+    }
+}
+
+/* ---- the chain ----------------------------------------------------------------------------------------------------------- */
+
 /* One depth: a row for each request that still drafts. The first n of drafting[] want more than `depth` drafts. */
 static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
+    uint64_t start = weft_now_ns();
     for (int i = 0; i < n; i++) {
         weft_request *r = g->drafting[i];
         g->tokens[i] = depth ? r->draft[depth - 1] : r->ids.v[r->done];
@@ -41,37 +106,88 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         weft_request *r = g->drafting[i];
         weft_picked picked = {0};
         s = weft_read_pick(g->dev, i, &picked, e);
-        r->draft[depth] = picked.id < 0 ? 0 : picked.id; /* a head that gives NaN drafts badly, no more */
-        r->n_draft = depth + 1;
         r->stats.draft_steps++;
+        if (depth < r->n_draft) continue;                /* the rest was looked up; its row stays, so that the others keep theirs */
+        r->draft[depth] = picked.id < 0 ? 0 : picked.id; /* a head that gives NaN drafts badly, no more */
+        r->draft_from[depth] = WEFT_DRAFTER_MODEL;
+        r->n_draft = depth + 1;
+        if (!depth && r->match && looked_up(r, 0) == r->draft[0]) {
+            int want = lookup_depth(r, most_of(r));
+            fill_from_lookup(r, 1, want);
+        }
     }
     g->stats.draft_steps++;
     weft_status ended = weft_end(g->dev, e);
+    weft_costs_link(&g->costs, weft_now_ns() - start);
     return s == WEFT_OK ? ended : s;
+}
+
+static bool needs_link(const weft_request *r, int depth) {
+    return r->want > depth && r->n_draft <= depth;
+}
+
+static weft_status run_chain(weft_engine *g, int n, weft_error *e) {
+    for (int depth = 0; n; depth++) {
+        while (n && !needs_link(g->drafting[n - 1], depth)) n--;
+        if (n) WEFT_TRY(draft_step(g, n, depth, e));
+    }
+    return WEFT_OK;
+}
+
+/* ---- the block ----------------------------------------------------------------------------------------------------------- */
+
+static weft_drafter source(const weft_request *r) {
+    return r->match >= (r->engine->info.drafts ? SURE : WEFT_NGRAM) ? WEFT_DRAFTER_LOOKUP : WEFT_DRAFTER_MODEL;
+}
+
+/* Sets `want` of all requests that may draft. Requests with a depth of their own get it; the others what pays. Now and then none,
+ * so that the time of a pass without drafts stays known. */
+static void choose_depths(weft_engine *g) {
+    enum { MEASURE = 512 }; /* passes */
+    int rows = 0, n = 0;
+    for (int i = 0; i < g->n_requests; i++) {
+        weft_request *r = g->requests[i];
+        int most = most_of(r);
+        bool can = g->info.drafts || r->match || r->drafts;
+        rows += r->phase == WEFT_DECODE;
+        r->want = 0;
+        if (!most || !can) continue;
+        weft_drafter from = source(r);
+        if (r->depth != WEFT_DEPTH_AUTO || r->drafts)
+            rows += r->want = most;
+        else
+            g->wishes[n++] = (weft_depth_wish){.accepted = &r->accepted[from], .from = from, .most = most, .request = r};
+    }
+    if (!n || (rows <= WEFT_COST_ROWS && (g->costs.pass_ns[rows] == 0 || g->costs.passes % MEASURE == 0))) return;
+    weft_depths_choose(&g->costs, rows, g->wishes, n);
+    for (int i = 0; i < n; i++) ((weft_request *)g->wishes[i].request)->want = g->wishes[i].depth;
 }
 
 weft_status weft_draft(weft_engine *g, weft_error *e) {
     int n = 0;
     uint64_t start = weft_now_ns();
     for (int i = 0; i < g->n_requests; i++) {
+        g->requests[i]->n_draft = 0;
+        if (most_of(g->requests[i])) look_up(g->requests[i]);
+    }
+    choose_depths(g);
+    for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
-        r->n_draft = 0;
-        int want = wanted(r);
-        if (!want) continue;
+        if (!r->want) continue;
         if (r->drafts) {
-            from_list(r, want);
+            from_list(r, r->want);
             continue;
         }
-        if (!g->info.drafts) continue;
-        weft_place_reach(r, 1 + want); /* before spans hold the table; the pass needs these pages, too */
+        if (source(r) == WEFT_DRAFTER_LOOKUP) {
+            fill_from_lookup(r, 0, r->want);
+            continue;
+        }
+        weft_place_reach(r, 1 + most_of(r)); /* before spans hold the table; the pass needs these pages, too */
         int at = n++; /* deepest first, so that whoever is done leaves at the end and rows keep their places in a chain */
-        for (; at > 0 && wanted(g->drafting[at - 1]) < want; at--) g->drafting[at] = g->drafting[at - 1];
+        for (; at > 0 && g->drafting[at - 1]->want < r->want; at--) g->drafting[at] = g->drafting[at - 1];
         g->drafting[at] = r;
     }
-    for (int depth = 0; n; depth++) {
-        while (n && wanted(g->drafting[n - 1]) <= depth) n--;
-        if (n) WEFT_TRY(draft_step(g, n, depth, e));
-    }
+    WEFT_TRY(run_chain(g, n, e));
     g->stats.draft_ns += weft_now_ns() - start;
     return WEFT_OK;
 }

@@ -159,6 +159,7 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     size_t events = requests * (size_t)(c->max_depth + 2);
     g->requests = weft_calloc(requests, sizeof *g->requests);
     g->drafting = weft_calloc(requests, sizeof *g->drafting);
+    g->wishes = weft_calloc(requests, sizeof *g->wishes);
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
     g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
@@ -166,8 +167,8 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
     g->events = weft_calloc(events, sizeof *g->events);
     g->event_text = weft_calloc(events, sizeof *g->event_text);
-    if (!g->requests || !g->drafting || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed || !g->events ||
-        !g->event_text)
+    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed ||
+        !g->events || !g->event_text)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
@@ -253,6 +254,7 @@ void weft_engine_close(weft_engine *g) {
     weft_index_pool_close(&g->slots);
     weft_free(g->requests);
     weft_free(g->drafting);
+    weft_free(g->wishes);
     weft_free(g->tokens);
     weft_free(g->spans);
     weft_free(g->rows);
@@ -346,7 +348,7 @@ static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, 
                          d->max_tokens, g->info.context);
     if (!(d->temperature >= 0 && d->temperature <= 100))
         return weft_fail(e, WEFT_EINVAL, "a temperature of %g is outside 0..100", d->temperature);
-    if (d->depth < 0 || d->depth > g->info.max_depth)
+    if (d->depth != WEFT_DEPTH_AUTO && (d->depth < 0 || d->depth > g->info.max_depth))
         return weft_fail(e, WEFT_EINVAL, "a draft depth of %d is outside 0..%d", d->depth, g->info.max_depth);
     for (size_t i = 0; i < d->n_prompt; i++)
         if (d->prompt[i] < 0 || d->prompt[i] >= g->info.vocab)
@@ -368,6 +370,7 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
         memcpy(r->drafts, d->drafts, d->n_drafts * sizeof *r->drafts);
         r->n_drafts = d->n_drafts;
     }
+    if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
     /* A step adds at most max_depth + 1 tokens' text. No token of a sane vocabulary is longer than this; a longer one grows it. */
     if (!weft_str_reserve(&r->text, 4096)) return weft_fail_oom(e, "a request's text");
     return weft_place_take(r, all, e);
@@ -381,7 +384,8 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->user = d->user;
     r->max_tokens = (size_t)d->max_tokens;
     r->sampler = (weft_sampler){.temperature = d->temperature, .seed = d->seed};
-    r->depth = d->depth;
+    r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
+    r->no_lookup = d->no_lookup || d->drafts || !r->depth;
     r->ignore_end = d->ignore_end;
     r->slot = -1;
     g->requests[g->n_requests++] = r;
@@ -403,6 +407,7 @@ void weft_request_close(weft_request *r) {
     weft_place_drop(r);
     weft_vec_free(&r->ids);
     weft_free(r->drafts);
+    weft_ngrams_close(&r->ngrams);
     weft_str_free(&r->text);
     weft_free(r);
 }

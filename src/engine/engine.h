@@ -12,6 +12,8 @@
 #define WEFT_ENGINE_ENGINE_H
 
 #include "cache/index_pool.h"
+#include "engine/depth.h"
+#include "engine/ngrams.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -42,7 +44,16 @@ struct weft_request {
 
     int n_draft; /* this step's */
     int32_t draft[WEFT_MAX_DEPTH];
-    int row; /* first row in this step; rows: how many of them are certain, 0: not in it */
+    uint8_t draft_from[WEFT_MAX_DEPTH]; /* weft_drafter */
+    int want;                           /* drafts that this step is to make */
+    weft_acceptance accepted[WEFT_DRAFTERS];
+    bool no_lookup;
+    weft_ngrams ngrams;
+    int match;          /* tokens that agree at the end with an earlier place; 0: looked up nothing */
+    size_t match_next;  /* the position behind it */
+    size_t lookup_from; /* tokens from which on lookup is tried again after it failed */
+    int lookup_failed;  /* times in a row */
+    int row;            /* first row in this step; rows: how many of them are certain, 0: not in it */
     int certain;
 
     weft_decoder decoder;
@@ -83,6 +94,8 @@ struct weft_engine {
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
     weft_stats stats;
+    weft_costs costs;
+    weft_depth_wish *wishes;  /* [max_requests] */
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
@@ -108,6 +121,8 @@ weft_status weft_place_flush(weft_request *r, weft_error *e);
 
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
+/* The pass has judged draft i of this request. */
+void weft_draft_judged(weft_request *r, int i, bool right);
 
 /* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
 weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);

@@ -104,7 +104,7 @@ static void absorb(weft_request *r, int *logit) {
         }
         if (i < r->n_draft) {
             g->stats.drafted[i]++;
-            if (!i && !r->drafts) g->drafted++;
+            if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->drafted++;
             r->stats.drafted[i]++;
         }
         if (is_end(g, id) && !r->ignore_end) {
@@ -119,9 +119,10 @@ static void absorb(weft_request *r, int *logit) {
             return;
         }
         bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
+        if (i < r->n_draft) weft_draft_judged(r, i, agreed);
         if (agreed) {
             g->stats.accepted[i]++;
-            if (!i && !r->drafts) g->agreed++;
+            if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->agreed++;
             r->stats.accepted[i]++;
             if (!full) { /* its row is final now; the last token of an answer stays pending */
                 r->done++;
@@ -142,11 +143,11 @@ static void watch_drafts(weft_engine *g) {
     enum { ENOUGH = 1000, FLOOR = 20 }; /* first drafts; one of so many */
     if (g->warned || g->drafted < ENOUGH || g->agreed * FLOOR >= g->drafted) return;
     g->warned = true;
-    weft_log(WEFT_LOG_WARN,
-             "of %llu first drafts %llu were accepted: the drafter does not fit the model, or its norms are stored in another "
-             "convention "
-             "than its file shows. Answers are right but slow: use depth 0, and a drafter from the model's own publisher",
-             (unsigned long long)g->drafted, (unsigned long long)g->agreed);
+    weft_log(
+        WEFT_LOG_WARN,
+        "of %llu first drafts %llu were accepted: the drafter does not fit the model, or its norms are stored in another "
+        "convention than its file shows. Answers are right but slow: use depth 0, and a drafter from the model's own publisher",
+        (unsigned long long)g->drafted, (unsigned long long)g->agreed);
 }
 
 static weft_status step_run(weft_engine *g, weft_error *e) {
@@ -168,7 +169,9 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     }
     watch_drafts(g);
     bool prefill = g->stats.prompt_tokens > prompts;
-    *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += weft_now_ns() - start;
+    uint64_t took = weft_now_ns() - start;
+    *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += took;
+    if (!prefill) weft_costs_pass(&g->costs, step.n_rows, took);
     if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;
 #ifndef NDEBUG
     const char *broken = weft_engine_check(g);
