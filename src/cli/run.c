@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/num.h"
 #include "base/vec.h"
 #include "cli/chat.h"
 #include "cli/cli.h"
@@ -23,7 +24,7 @@ typedef struct options {
     const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
     int64_t max_tokens, seed, depth, threads, chunk, context;
     double temperature;
-    bool raw, stats, precise, ignore_end;
+    bool raw, stats, precise, ignore_end, no_lookup;
 } options;
 
 /* ---- interruption -------------------------------------------------------------------------------------------------------- */
@@ -67,15 +68,17 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, c
         fprintf(stderr, ", ended: %s\n", ended);
     else
         fputs(interrupted ? ", interrupted\n" : "\n", stderr);
-    if (!info.drafts && depth)
-        fputs("drafts    none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
-    else if (s.drafted[0]) {
+    if (!info.drafts && depth) fputs("drafter   none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
+    if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
         for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
             fprintf(stderr, "%s depth %d: %.0f %% of %llu", i ? "," : "", i + 1,
                     100.0 * (double)s.accepted[i] / (double)s.drafted[i], (unsigned long long)s.drafted[i]);
         fputc('\n', stderr);
     }
+    if (s.lookup_drafted)
+        fprintf(stderr, "looked up %llu of them, %.0f %% accepted\n", (unsigned long long)s.lookup_drafted,
+                100.0 * (double)s.lookup_accepted / (double)s.lookup_drafted);
 }
 
 /* ---- the answer ---------------------------------------------------------------------------------------------------------- */
@@ -155,6 +158,7 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
                                .temperature = o->temperature,
                                .seed = (uint64_t)o->seed,
                                .depth = (int)o->depth,
+                               .no_lookup = o->no_lookup,
                                .ignore_end = o->ignore_end,
                                .drafts = o->drafts ? drafts.v : NULL,
                                .n_drafts = drafts.n};
@@ -195,7 +199,7 @@ static int open_and_run(const options *o) {
                           .precise = o->precise,
                           .context = (int)o->context,
                           .chunk = (int)o->chunk,
-                          .max_depth = (int)o->depth,
+                          .max_depth = o->depth == WEFT_DEPTH_AUTO ? WEFT_MAX_DEPTH : (int)o->depth,
                           .cache_dir = weft_cli_cache(o->cache)};
     weft_status s = o->prompt ? WEFT_OK : weft_cli_read_stdin(&text, LARGEST_PROMPT, "the prompt", &e);
     const char *prompt = o->prompt ? o->prompt : weft_str_z(&text);
@@ -216,7 +220,8 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .depth = WEFT_CLI_DEPTH};
+    options o = {.max_tokens = 512};
+    const char *depth = "auto";
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
         WEFT_TEXT("system", "TEXT", &o.system, NULL, NULL, "What the model is told before the question."),
@@ -226,7 +231,10 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, NULL, "The same seed and temperature give the same answer, every time."),
         WEFT_FLAG("stats", &o.stats, "Speed, accepted drafts and why the answer ended, on standard error."),
         WEFT_HEADING("Speed (none of these changes the answer)"),
-        WEFT_INTEGER("depth", "D", &o.depth, 0, WEFT_MAX_DEPTH, NULL, "Tokens that the model's MTP head drafts ahead."),
+        WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
+                  "Tokens that are drafted ahead, 0 to 8, by the model's MTP head and from what the text said before; auto: as "
+                  "many as pay. The answer does not depend on it."),
+        WEFT_FLAG("no-lookup", &o.no_lookup, "Draft with the model alone."),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),
@@ -262,6 +270,12 @@ int weft_cmd_run(int argc, char **argv) {
     };
     int code;
     if (!weft_cli_args(&command, &argc, argv, &code)) return code;
+    if (!strcmp(depth, "auto")) {
+        o.depth = WEFT_DEPTH_AUTO;
+    } else if (!weft_parse_i64(depth, 0, WEFT_MAX_DEPTH, &o.depth)) {
+        weft_cli_fail("--depth: '%s' is neither auto nor a number from 0 to %d; see weft help run", depth, WEFT_MAX_DEPTH);
+        return WEFT_EXIT_USAGE;
+    }
     if (o.raw && (o.system || o.vars.n)) {
         weft_cli_fail("--raw takes the prompt as it is: --system and --var have no place in it");
         return WEFT_EXIT_USAGE;

@@ -15,14 +15,13 @@ void weft_acceptance_learn(weft_acceptance *a, int depth, weft_drafter from, boo
 
 /* ---- costs --------------------------------------------------------------------------------------------------------------- */
 
-/* The first measurement is taken as it is, later ones smooth it; one that took three times as long was disturbed. */
+/* Disturbances only add time: a shorter measurement counts at once, a longer one little by little. */
 static void smooth(double *mean, double x) {
-    if (*mean == 0)
-        *mean = x;
-    else if (x < 3 * *mean)
-        *mean += 0.1 * (x - *mean);
-    else
-        *mean *= 1.02; /* or it is the machine that changed */
+    const double down = 0.3, up = 0.03;
+    if (*mean == 0) *mean = x;
+    double most = 2 * *mean; /* so that one interruption is soon forgotten */
+    if (x > most) x = most;
+    *mean += (x < *mean ? down : up) * (x - *mean);
 }
 
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns) {
