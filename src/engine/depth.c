@@ -17,7 +17,7 @@ void weft_acceptance_learn(weft_acceptance *a, int depth, weft_drafter from, boo
 
 /* Disturbances only add time: a shorter measurement counts at once, a longer one little by little. */
 static void smooth(double *mean, double x) {
-    const double down = 0.3, up = 0.03;
+    const double down = 0.5, up = 0.03;
     if (*mean == 0) *mean = x;
     double most = 2 * *mean; /* so that one interruption is soon forgotten */
     if (x > most) x = most;
@@ -29,7 +29,7 @@ void weft_costs_pass(weft_costs *c, int rows, uint64_t ns) {
     if (rows >= 1 && rows <= WEFT_COST_ROWS) smooth(&c->pass_ns[rows], (double)ns);
 }
 void weft_costs_link(weft_costs *c, uint64_t ns) {
-    smooth(&c->link_ns, (double)ns);
+    if (c->links++) smooth(&c->link_ns, (double)ns); /* the first one meets cold memory */
 }
 
 double weft_costs_at(const weft_costs *c, int rows) {
@@ -80,4 +80,21 @@ void weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, 
         if (rate > best_rate) best_rate = rate, best_given = given;
     }
     for (int i = 0; i < best_given; i++) wishes[order[i]].depth++;
+}
+
+void weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n) {
+    enum { LEAST = 16, MOST = 128, TRY = 2, BURST = 4 }; /* passes, passes, drafts, passes */
+    if (!c->patience) c->patience = LEAST;
+    for (int i = 0; i < n; i++)
+        if (wishes[i].depth) {
+            c->idle = 0;
+            c->patience = LEAST;
+            return;
+        }
+    if (++c->idle < c->patience) return;
+    if (c->idle >= c->patience + BURST - 1) {
+        c->idle = 0;
+        if (c->patience < MOST) c->patience *= 2;
+    }
+    for (int i = 0; i < n; i++) wishes[i].depth = wishes[i].most < TRY ? wishes[i].most : TRY;
 }

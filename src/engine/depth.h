@@ -27,7 +27,8 @@ enum { WEFT_COST_ROWS = 64 };
 typedef struct weft_costs {
     double pass_ns[WEFT_COST_ROWS + 1]; /* of decode passes by their rows, smoothed; 0: not measured */
     double link_ns;                     /* a link of the draft chain */
-    uint64_t passes;
+    uint64_t passes, links;
+    int idle, patience; /* passes since drafts were tried; that are let go before they are tried again */
 } weft_costs;
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns);
 void weft_costs_link(weft_costs *c, uint64_t ns);
@@ -42,7 +43,10 @@ typedef struct weft_depth_wish {
     int depth;     /* out: drafts that pay */
     void *request; /* the caller's */
 } weft_depth_wish;
-/* rows: of the step without drafts. Most wishes: as many as requests. */
+/* rows: of the step without drafts; n: at most 256. */
 void weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, int n);
+/* After that choice: where drafts do not pay they are tried now and then all the same, ever more rarely, as what was measured may
+ * have been bad luck. */
+void weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n);
 
 #endif

@@ -160,6 +160,7 @@ static void choose_depths(weft_engine *g) {
     }
     if (!n || (rows <= WEFT_COST_ROWS && (g->costs.pass_ns[rows] == 0 || g->costs.passes % MEASURE == 0))) return;
     weft_depths_choose(&g->costs, rows, g->wishes, n);
+    weft_depths_explore(&g->costs, g->wishes, n);
     for (int i = 0; i < n; i++) ((weft_request *)g->wishes[i].request)->want = g->wishes[i].depth;
 }
 

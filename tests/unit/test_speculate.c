@@ -98,6 +98,24 @@ static void test_depths_that_pay(void **state) {
     assert_int_equal(w[0].depth, 4);
 }
 
+static void test_drafts_are_tried_again(void **state) {
+    (void)state;
+    weft_costs c = {.link_ns = 1e9, .pass_ns = {[1] = 100}}; /* a link that was measured in a bad moment */
+    weft_acceptance good = shares(0.9f, 0.9f, 0.9f);
+    weft_depth_wish w = {.accepted = &good, .from = WEFT_DRAFTER_MODEL, .most = 4};
+    int tried = 0, passes = 0;
+    for (; passes < 4000; passes++) {
+        weft_depths_choose(&c, 1, &w, 1);
+        assert_int_equal(w.depth, 0);
+        weft_depths_explore(&c, &w, 1);
+        tried += w.depth > 0;
+    }
+    assert_true(tried >= 80 && tried <= 160); /* ever more rarely */
+    for (int i = 0; i < 60; i++) weft_costs_link(&c, 5);
+    weft_depths_choose(&c, 1, &w, 1);
+    assert_true(w.depth >= 3);
+}
+
 static void test_costs_are_monotone(void **state) {
     (void)state;
     weft_costs c = {0};
@@ -189,9 +207,8 @@ static void test_no_drafter_changes_a_token(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ngrams_find_the_longest_match),
-        cmocka_unit_test(test_depths_that_pay),
-        cmocka_unit_test(test_costs_are_monotone),
+        cmocka_unit_test(test_ngrams_find_the_longest_match), cmocka_unit_test(test_depths_that_pay),
+        cmocka_unit_test(test_drafts_are_tried_again),        cmocka_unit_test(test_costs_are_monotone),
         cmocka_unit_test(test_no_drafter_changes_a_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
