@@ -15,8 +15,7 @@ weft_status weft_random(uint64_t *bits, weft_error *e) {
 
 weft_status weft_random(uint64_t *bits, weft_error *e) {
     ssize_t n;
-    do
-        n = getrandom(bits, sizeof *bits, 0); /* so few bytes come whole or not at all */
+    do n = getrandom(bits, sizeof *bits, 0); /* so few bytes come whole or not at all */
     while (n < 0 && errno == EINTR);
     if (n == (ssize_t)sizeof *bits) return WEFT_OK;
     return weft_fail_os(e, errno, "no random numbers: give a seed");

@@ -155,7 +155,7 @@ static weft_status fill(weft_choosing *c, const weft_request_desc *d, const int3
 }
 
 weft_status weft_choosing_open(weft_choosing *c, const weft_request_desc *d, const int32_t *ends, int n_ends, int vocab,
-                             weft_error *e) {
+                               weft_error *e) {
     *c = (weft_choosing){0};
     weft_status s = fill(c, d, ends, n_ends, vocab, e);
     if (s != WEFT_OK) weft_choosing_close(c);
@@ -178,7 +178,8 @@ bool weft_choosing_ends(const weft_choosing *c, int32_t id) {
     return false;
 }
 
-weft_pick weft_choosing_pick(const weft_choosing *c, size_t tokens, const int32_t *after, int n_after, weft_kept *kept, int keep_row) {
+weft_pick weft_choosing_pick(const weft_choosing *c, size_t tokens, const int32_t *after, int n_after, weft_kept *kept,
+                             int keep_row) {
     uint32_t index = (uint32_t)tokens + (uint32_t)n_after;
     weft_pick p = {.rule = {.sampler = c->sampler,
                             .index = index,

@@ -121,8 +121,7 @@ static weft_status commit(weft_request *r, const weft_picked *picked, size_t fro
     ev->logprob = picked->logit - picked->log_sum;
     ev->top = top;
     ev->n_top = picked->n_top;
-    for (int i = 0; i < picked->n_top; i++)
-        top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
+    for (int i = 0; i < picked->n_top; i++) top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
     return WEFT_OK;
 }
 
