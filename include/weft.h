@@ -126,44 +126,106 @@ void weft_ids_free(int32_t *ids);
 
 /* ---- requests ------------------------------------------------------------------------------------------------------------ */
 
+#define WEFT_MAX_LOGPROBS 20     /* likeliest ids beside a token */
+#define WEFT_MAX_STOP 64         /* stop strings of a request */
+#define WEFT_MAX_STOP_BYTES 1024 /* of one of them */
+
+/* What is added to an id's logit: finite, or -INFINITY, which bans the id. */
+typedef struct weft_logit_bias {
+    int32_t id;
+    float add;
+} weft_logit_bias;
+
+/* All zero but for prompt and max_tokens is a greedy answer. Everything that is pointed to is copied.
+ *
+ * How a token is chosen, in this order:
+ *   1. raw logits: log-probabilities in events are of these;
+ *   2. bias, banned, allowed, and, below min_tokens, end and stop ids: what is left are the permitted ids;
+ *   3. penalties, of the ids in prompt and answer so far: repetition, then frequency and presence;
+ *   4. temperature: p is proportional to exp(logit / temperature);
+ *   5. top_k, of those top_p, of those min_p. Among equals the lowest ids stay;
+ *   6. the draw: the arg-max of logit / temperature + G, G Gumbel noise of (seed, choice, tokens before, id). At temperature 0 the
+ *      arg-max after step 3.
+ * Drafts are judged by the same steps: each as if those before it stood in the answer, as they then do.
+ *
+ * How an answer ends: each token in turn is an end or stop id (which is no part of the answer), or completes a stop string, or is
+ * the last of max_tokens. Nothing that was drafted after it counts anywhere. */
 typedef struct weft_request_desc {
-    const int32_t *prompt; /* at least one id; copied */
+    const int32_t *prompt; /* at least one id */
     size_t n_prompt;
-    int max_tokens;     /* >= 1 */
-    double temperature; /* 0: greedy. A token is the arg-max of logit / temperature + G, G Gumbel noise of (seed, index, id) */
+    int max_tokens; /* >= 1 */
+
+    const weft_logit_bias *bias; /* each id once */
+    size_t n_bias;
+    const int32_t *banned; /* ids that never come */
+    size_t n_banned;
+    const int32_t *allowed; /* no other ids come, end ids neither; n_allowed 0: all */
+    size_t n_allowed;
+    int min_tokens;           /* end and stop ids are banned, and stop strings are text, for so many tokens; 0..max_tokens */
+    float repetition_penalty; /* ids of prompt and answer: a logit > 0 is divided by it, any other multiplied; > 0; 0 or 1: none */
+    float frequency_penalty;  /* is subtracted for each time that the id came in the answer */
+    float presence_penalty;   /* is subtracted once from ids of the answer */
+    double temperature;       /* 0: greedy; up to 100 */
+    int top_k;                /* the k largest; 0: all */
+    float top_p;              /* the fewest, largest first, that together reach this probability; 0, and 1 and above: all */
+    float min_p;              /* those that have at least this part of the largest probability, 0..1; 0: all */
+    bool has_seed;            /* without one a seed is drawn, which weft_request_seed() tells */
     uint64_t seed;
+    uint32_t choice; /* which of several answers to one prompt: 0, 1, ... of one seed are independent of each other */
+
+    const char *const *stop; /* strings that end the answer, UTF-8, none empty: the answer's text is what stands before one */
+    size_t n_stop;
+    const int32_t *stop_ids; /* end tokens of this request beside the model's */
+    size_t n_stop_ids;
+    bool ignore_end;  /* the model's end tokens do not end the answer (tests, benchmarks) */
+    bool logprobs;    /* events tell each token's log-probability, */
+    int top_logprobs; /* and those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
+
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
      * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and nothing else. */
     int depth;
-    bool no_lookup; /* drafts come from the model alone */
-    bool ignore_end;       /* end tokens do not end the answer (tests, benchmarks) */
-    const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; copied; or NULL */
+    bool no_lookup;        /* drafts come from the model alone */
+    const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; or NULL */
     size_t n_drafts;
     void *user; /* the caller's own */
 } weft_request_desc;
 
 /* WEFT_EBUSY when no place is free: a request keeps its place until it is closed, ended or not. WEFT_EINVAL when prompt and
- * max_tokens can never fit. */
+ * max_tokens can never fit, or a value is out of its range. */
 weft_status weft_submit(weft_engine *engine, const weft_request_desc *desc, weft_request **request, weft_error *e);
 void weft_request_close(weft_request *request); /* at any time: cancels what runs, frees its memory */
 void *weft_request_user(const weft_request *request);
+/* The seed in use. One that was drawn is below 2^53, so that JSON keeps it; a greedy request without one has 0. */
+uint64_t weft_request_seed(const weft_request *request);
 /* All ids so far: the prompt, then what was generated. Valid until the next call on the engine. */
 const int32_t *weft_request_ids(const weft_request *request, size_t *n);
 
 typedef enum weft_event_kind { WEFT_EVENT_TOKEN, WEFT_EVENT_END } weft_event_kind;
 typedef enum weft_end_reason {
-    WEFT_END_STOP,   /* the model said so: an end token, which is not part of the answer */
+    WEFT_END_STOP,   /* an end token, a stop id or a stop string */
     WEFT_END_LENGTH, /* max_tokens */
     WEFT_END_ERROR,  /* event.error says what */
 } weft_end_reason;
 
+typedef struct weft_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm */
+} weft_logprob;
+
+/* Text that may be the beginning of a stop string is held back until it is decided, so that events have it later, the END at the
+ * latest, or never. The token that completes a stop string has no event, does not count and is not among the request's ids; those
+ * in which the string began do and are, since the model has read them. */
 typedef struct weft_event {
     weft_request *request;
     weft_event_kind kind;
-    int32_t token;    /* TOKEN */
+    int32_t token;    /* TOKEN; END: the end or stop id that ended the answer, else -1 */
     const char *text; /* whole UTF-8 characters that this event completes, may be empty; never NULL */
     size_t n_text;
+    float logprob;           /* TOKEN, where logprobs were asked for, else 0 */
+    const weft_logprob *top; /* [n_top] likeliest ids, largest first, ties: lowest id; the token need not be among them */
+    int n_top;
     weft_end_reason reason; /* END */
+    int stop;               /* END: which of the stop strings ended the answer; -1: none of them */
     const weft_error *error;
 } weft_event;
 

@@ -246,7 +246,18 @@ def seeds(model):
     check(warm != greedy, "a temperature changes the answer")
     check(sampled("--temperature", 1, "--seed", 9) == warm, "the same seed gives the same answer")
     check(sampled("--temperature", 1, "--seed", 10) != warm, "another seed gives another")
-    check(sampled("--temperature", 1) == sampled("--temperature", 1, "--seed", 0), "the seed is 0 unless given")
+    # Without one a seed is drawn, and --stats tells which.
+    said = set()
+    for _ in range(3):
+        r = run("run", model, "abc", "--max-tokens", 30, "--ignore-end", "--temperature", 1, "--stats")
+        seed = next((line.split()[1] for line in r.err.splitlines() if line.startswith("seed ")), None)
+        if check(r.code == 0 and seed and seed.isdigit(), "--stats tells the seed that was drawn", r):
+            said.add(seed)
+            again = run("run", model, "abc", "--max-tokens", 30, "--ignore-end", "--temperature", 1, "--seed", seed)
+            check(again.out == r.out, "a seed that was drawn gives its answer again", f"{again.out} {r.out}")
+    check(len(said) == 3, "each run draws a seed of its own", said)
+    r = run("run", model, "abc", "--max-tokens", 3, "--ignore-end", "--stats")
+    check("\nseed " not in r.err, "a greedy answer has no seed", r)
     check(sampled("--temperature", 1e-9, "--seed", 9) == greedy, "a temperature near 0 is nearly greedy")
 
 

@@ -20,10 +20,10 @@
 typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
     const char *system;
-    weft_texts vars;
+    weft_texts vars, stop;
     const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
-    int64_t max_tokens, seed, depth, threads, chunk, context;
-    double temperature;
+    int64_t max_tokens, min_tokens, seed, depth, threads, chunk, context, top_k; /* seed -1: drawn */
+    double temperature, top_p, min_p, repetition, presence, frequency;
     bool raw, stats, precise, ignore_end, no_lookup;
 } options;
 
@@ -49,8 +49,13 @@ static double rate(uint64_t n, uint64_t ns) {
     return ns ? (double)n * 1e9 / (double)ns : 0;
 }
 
-/* ended: why the answer did; NULL: it failed, or was interrupted. */
-static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, const char *ended) {
+/* What came of a request. */
+typedef struct outcome {
+    const char *ended; /* why the answer did; NULL: it failed, or was interrupted */
+    uint64_t seed;
+} outcome;
+
+static void print_stats(const weft_engine *g, uint64_t load_ns, const options *o, const outcome *out) {
     weft_stats s;
     weft_info info;
     weft_engine_stats(g, &s);
@@ -64,11 +69,12 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, int64_t depth, c
     fprintf(stderr, "answer    %llu tokens, %.1f tok/s", (unsigned long long)s.tokens,
             rate(s.tokens ? s.tokens - 1 : 0, decode_ns));
     fprintf(stderr, " in %llu passes", (unsigned long long)s.passes);
-    if (ended)
-        fprintf(stderr, ", ended: %s\n", ended);
+    if (out->ended)
+        fprintf(stderr, ", ended: %s\n", out->ended);
     else
         fputs(interrupted ? ", interrupted\n" : "\n", stderr);
-    if (!info.drafts && depth) fputs("drafter   none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
+    if (o->temperature > 0) fprintf(stderr, "seed      %llu\n", (unsigned long long)out->seed);
+    if (!info.drafts && o->depth) fputs("drafter   none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
     if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
         for (int i = 0; i < WEFT_MAX_DEPTH && s.drafted[i]; i++)
@@ -93,6 +99,10 @@ static bool write_text(const weft_event *ev, const options *o, bool *line_open) 
     return !ferror(stdout);
 }
 
+static const char *reason_of(const weft_event *end) {
+    return end->reason == WEFT_END_LENGTH ? "length" : end->stop >= 0 ? "stop string" : "end token";
+}
+
 static weft_status generate(weft_engine *g, const options *o, weft_request *r, const char **ended, weft_error *e) {
     const weft_event *ev;
     size_t n;
@@ -106,7 +116,7 @@ static weft_status generate(weft_engine *g, const options *o, weft_request *r, c
                 *e = *ev[i].error;
                 s = e->code;
             } else {
-                *ended = ev[i].reason == WEFT_END_LENGTH ? "length" : "end token";
+                *ended = reason_of(&ev[i]);
             }
         }
         fflush(stdout);
@@ -137,7 +147,7 @@ static weft_status encode_chat(const weft_engine *g, const options *o, const cha
     return s;
 }
 
-static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, const char **ended, weft_error *e) {
+static weft_status run(weft_engine *g, const options *o, const char *text, size_t n, outcome *out, weft_error *e) {
     weft_cli_ids drafts = {0};
     int32_t *prompt = NULL;
     size_t n_prompt = 0;
@@ -152,18 +162,30 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
     if (s == WEFT_OK) {
         int64_t room = info.context - (int64_t)n_prompt;
         weft_request *r = NULL;
+        int max_tokens = (int)(o->max_tokens < room ? o->max_tokens : room);
         weft_request_desc d = {.prompt = prompt,
                                .n_prompt = n_prompt,
-                               .max_tokens = (int)(o->max_tokens < room ? o->max_tokens : room),
+                               .max_tokens = max_tokens,
+                               .min_tokens = o->min_tokens < max_tokens ? (int)o->min_tokens : max_tokens,
+                               .repetition_penalty = (float)o->repetition,
+                               .frequency_penalty = (float)o->frequency,
+                               .presence_penalty = (float)o->presence,
                                .temperature = o->temperature,
+                               .top_k = (int)o->top_k,
+                               .top_p = (float)o->top_p,
+                               .min_p = (float)o->min_p,
+                               .has_seed = o->seed >= 0,
                                .seed = (uint64_t)o->seed,
+                               .stop = o->stop.v,
+                               .n_stop = (size_t)o->stop.n,
                                .depth = (int)o->depth,
                                .no_lookup = o->no_lookup,
                                .ignore_end = o->ignore_end,
                                .drafts = o->drafts ? drafts.v : NULL,
                                .n_drafts = drafts.n};
         s = weft_submit(g, &d, &r, e);
-        if (s == WEFT_OK) s = generate(g, o, r, ended, e);
+        if (s == WEFT_OK) out->seed = weft_request_seed(r);
+        if (s == WEFT_OK) s = generate(g, o, r, &out->ended, e);
         weft_request_close(r);
     }
     weft_ids_free(prompt);
@@ -188,7 +210,7 @@ static void warn_of_context(const options *o) {
 
 static int open_and_run(const options *o) {
     weft_error e = {0};
-    const char *ended = NULL;
+    outcome out = {0};
     weft_str text = {0};
     weft_engine *g = NULL;
     weft_config config = {.model = o->model,
@@ -211,8 +233,8 @@ static int open_and_run(const options *o) {
     if (s == WEFT_OK) {
         warn_of_context(o);
         catch_interrupt();
-        s = run(g, o, prompt, n, &ended, &e);
-        if (o->stats || interrupted) print_stats(g, load_ns, o->depth, ended);
+        s = run(g, o, prompt, n, &out, &e);
+        if (o->stats || interrupted) print_stats(g, load_ns, o, &out);
     }
     weft_engine_close(g);
     weft_str_free(&text);
@@ -220,16 +242,27 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512};
+    options o = {.max_tokens = 512, .seed = -1, .top_p = 1, .repetition = 1};
     const char *depth = "auto";
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
         WEFT_TEXT("system", "TEXT", &o.system, NULL, NULL, "What the model is told before the question."),
         WEFT_VAR_OPTION(&o.vars),
         WEFT_INTEGER("max-tokens", "N", &o.max_tokens, 1, 1 << 24, NULL, "The answer's length at most."),
+        WEFT_TEXTS("stop", "TEXT", &o.stop, "The answer ends before TEXT. May be repeated."),
+        WEFT_FLAG("stats", &o.stats, "Speed, accepted drafts, the seed and why the answer ended, on standard error."),
+        WEFT_HEADING("Choosing tokens"),
         WEFT_NUMBER("temperature", "T", &o.temperature, 0, 100, NULL, "0: the likeliest token each time. Higher: more variety."),
-        WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, NULL, "The same seed and temperature give the same answer, every time."),
-        WEFT_FLAG("stats", &o.stats, "Speed, accepted drafts and why the answer ended, on standard error."),
+        WEFT_INTEGER("top-k", "K", &o.top_k, 0, INT32_MAX, "0: all", "Only the K likeliest tokens."),
+        WEFT_NUMBER("top-p", "P", &o.top_p, 0.0001, 1, NULL, "Only the likeliest tokens that together reach this probability."),
+        WEFT_NUMBER("min-p", "P", &o.min_p, 0, 1, NULL, "Only tokens at least P times as likely as the likeliest."),
+        WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, "random",
+                     "The same seed and settings give the same answer, every time; --stats tells it."),
+        WEFT_NUMBER("repetition-penalty", "X", &o.repetition, 0.01, 100, NULL,
+                    "Logits of tokens in prompt and answer are divided by X, negative ones multiplied."),
+        WEFT_NUMBER("presence-penalty", "X", &o.presence, -100, 100, NULL, "Is subtracted from logits of tokens in the answer."),
+        WEFT_NUMBER("frequency-penalty", "X", &o.frequency, -100, 100, NULL, "The same for each time that the token came."),
+        WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
         WEFT_HEADING("Speed (none of these changes the answer)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
                   "Tokens that are drafted ahead, 0 to 8, by the model's MTP head and from what the text said before; auto: as "
@@ -278,6 +311,10 @@ int weft_cmd_run(int argc, char **argv) {
     }
     if (o.raw && (o.system || o.vars.n)) {
         weft_cli_fail("--raw takes the prompt as it is: --system and --var have no place in it");
+        return WEFT_EXIT_USAGE;
+    }
+    if (o.min_tokens > o.max_tokens) {
+        weft_cli_fail("--min-tokens %lld is over --max-tokens %lld", (long long)o.min_tokens, (long long)o.max_tokens);
         return WEFT_EXIT_USAGE;
     }
     if (argc == 2 || (argc == 1 && weft_cli_is_model(argv[0]))) o.model = argv[0];

@@ -96,7 +96,7 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         g->spans[i] = weft_place_span(r, i, 0, 1);
         if (weft_model_draft_moves(g->model)) g->spans[i].pos += depth;
         g->rows[i] = i;
-        g->picks[i] = (weft_pick){.rule = {.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)depth}};
+        g->picks[i] = weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, depth, g->kept, i);
     }
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);

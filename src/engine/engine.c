@@ -72,8 +72,12 @@ static weft_status open_folders(weft_folders *f, const weft_config *config, weft
     if (s != WEFT_OK) close_folders(f);
     return s;
 }
-static weft_status load_model(weft_model **model, weft_dev *dev, const weft_folders *f, const weft_config *c, weft_error *e) {
-    return weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e);
+/* The model, and room for a row of shaped logits of each token that a step chooses. */
+static weft_status load_model(weft_model **model, weft_kept **kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
+                              weft_error *e) {
+    WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
+    *kept = weft_kept_make(dev, weft_logit_rows(c), weft_model_vocab(*model));
+    return *kept ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
 
 /* Completes the plan by what only the model knows. */
@@ -81,9 +85,10 @@ static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folde
                             weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
+    weft_kept *kept;
     weft_status s = weft_dev_open(
         &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
-    if (s == WEFT_OK) s = load_model(&model, dev, folders, c, e);
+    if (s == WEFT_OK) s = load_model(&model, &kept, dev, folders, c, e);
     int each = s == WEFT_OK ? window_pages(c, model) : 0;
     p->n_pages[WEFT_PAGES_WINDOW] = c->max_requests * each;
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
@@ -167,8 +172,9 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
     g->events = weft_calloc(events, sizeof *g->events);
     g->event_text = weft_calloc(events, sizeof *g->event_text);
+    g->tops = weft_calloc(events * WEFT_MAX_LOGPROBS, sizeof *g->tops);
     if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed ||
-        !g->events || !g->event_text)
+        !g->events || !g->event_text || !g->tops)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
@@ -198,7 +204,7 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     char label[256];
     weft_status s = choose_cache(g, &config, &dir, label, e);
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    if (s == WEFT_OK) s = load_model(&g->model, g->dev, &g->folders, c, e);
+    if (s == WEFT_OK) s = load_model(&g->model, &g->kept, g->dev, &g->folders, c, e);
     if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
     weft_str_free(&dir);
     return s;
@@ -262,6 +268,7 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->allowed);
     weft_free(g->events);
     weft_free(g->event_text);
+    weft_free(g->tops);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
     weft_chat_close(g->chat);
@@ -346,20 +353,23 @@ static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, 
     if (d->n_prompt > (size_t)g->info.context || (size_t)d->max_tokens > (size_t)g->info.context - d->n_prompt)
         return weft_fail(e, WEFT_EINVAL, "a prompt of %zu tokens and max_tokens %d are over the context of %d", d->n_prompt,
                          d->max_tokens, g->info.context);
-    if (!(d->temperature >= 0 && d->temperature <= 100))
-        return weft_fail(e, WEFT_EINVAL, "a temperature of %g is outside 0..100", d->temperature);
     if (d->depth != WEFT_DEPTH_AUTO && (d->depth < 0 || d->depth > g->info.max_depth))
         return weft_fail(e, WEFT_EINVAL, "a draft depth of %d is outside 0..%d", d->depth, g->info.max_depth);
     for (size_t i = 0; i < d->n_prompt; i++)
         if (d->prompt[i] < 0 || d->prompt[i] >= g->info.vocab)
             return weft_fail(e, WEFT_EINVAL, "prompt id %d at position %zu is outside the vocabulary of %d", d->prompt[i], i,
                              g->info.vocab);
+    if (d->n_stop && !g->tokenizer)
+        return weft_fail(e, WEFT_EINVAL, "stop strings need text, and this checkpoint has no tokenizer.json: give stop ids");
     if (g->n_requests == g->config.max_requests)
         return weft_fail(e, WEFT_EBUSY, "all %d places for requests are taken", g->config.max_requests);
     return WEFT_OK;
 }
 
 static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error *e) {
+    const weft_model_config *c = &r->engine->folders.model.config;
+    WEFT_TRY(weft_choosing_open(&r->choosing, d, c->eos, c->n_eos, r->engine->info.vocab, e));
+    WEFT_TRY(weft_stop_open(&r->stop, d->stop, d->n_stop, e));
     size_t all = d->n_prompt + (size_t)d->max_tokens;
     if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
     memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
@@ -383,10 +393,8 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->engine = g;
     r->user = d->user;
     r->max_tokens = (size_t)d->max_tokens;
-    r->sampler = (weft_sampler){.temperature = d->temperature, .seed = d->seed};
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
-    r->ignore_end = d->ignore_end;
     r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);
@@ -408,6 +416,8 @@ void weft_request_close(weft_request *r) {
     weft_vec_free(&r->ids);
     weft_free(r->drafts);
     weft_ngrams_close(&r->ngrams);
+    weft_choosing_close(&r->choosing);
+    weft_stop_close(&r->stop);
     weft_str_free(&r->text);
     weft_free(r);
 }
@@ -418,6 +428,9 @@ void *weft_request_user(const weft_request *r) {
 const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
     *n = r->ids.n;
     return r->ids.v;
+}
+uint64_t weft_request_seed(const weft_request *r) {
+    return r->choosing.sampler.seed;
 }
 void weft_request_stats(const weft_request *r, weft_stats *stats) {
     *stats = r->stats;

@@ -12,8 +12,10 @@
 #define WEFT_ENGINE_ENGINE_H
 
 #include "cache/index_pool.h"
+#include "engine/choose.h"
 #include "engine/depth.h"
 #include "engine/ngrams.h"
+#include "engine/stop.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -30,9 +32,9 @@ struct weft_request {
     weft_ids ids; /* room for everything from the start */
     size_t n_prompt;
     size_t max_tokens;
-    weft_sampler sampler;
+    weft_choosing choosing;
+    weft_stop stop;
     int depth;
-    bool ignore_end;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
 
@@ -57,7 +59,7 @@ struct weft_request {
     int certain;
 
     weft_decoder decoder;
-    weft_str text; /* what the events of this step point into */
+    weft_str text; /* decided: what the events of this step point into */
     weft_error error;
     weft_stats stats;
 };
@@ -90,9 +92,11 @@ struct weft_engine {
     int *rows;               /* [logit rows] */
     weft_request **drafting; /* [max_requests] */
     weft_pick *picks;        /* [logit rows]: how to choose each token */
+    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
     weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
+    weft_logprob *tops; /* [events * WEFT_MAX_LOGPROBS] */
     weft_stats stats;
     weft_costs costs;
     weft_depth_wish *wishes;  /* [max_requests] */

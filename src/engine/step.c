@@ -11,35 +11,51 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
-static bool is_end(const weft_engine *g, int32_t id) {
-    for (int i = 0; i < g->folders.model.config.n_eos; i++)
-        if (g->folders.model.config.eos[i] == id) return true;
-    return false;
-}
-
 /* ---- events -------------------------------------------------------------------------------------------------------------- */
 
-/* The text that the event completes is appended to the request's. On failure the event stands, without text. */
-static weft_status add_event(weft_request *r, weft_event_kind kind, int32_t token, weft_end_reason reason) {
+/* An event with the text that its request has from `from` on. */
+static weft_event *add_event(weft_request *r, weft_event event, size_t from) {
     weft_engine *g = r->engine;
-    size_t from = r->text.n;
-    weft_status s = WEFT_OK;
-    if (g->tokenizer)
-        s = kind == WEFT_EVENT_TOKEN ? weft_decoder_add(&r->decoder, g->tokenizer, token, &r->text, &r->error)
-                                     : weft_decoder_end(&r->decoder, &r->text, &r->error);
-    g->event_text[g->n_events] = from;
-    g->events[g->n_events++] = (weft_event){.request = r,
-                                            .kind = kind,
-                                            .token = token,
-                                            .n_text = r->text.n - from,
-                                            .reason = reason,
-                                            .error = reason == WEFT_END_ERROR && kind == WEFT_EVENT_END ? &r->error : NULL};
-    return s;
+    weft_event *ev = &g->events[g->n_events];
+    g->event_text[g->n_events++] = from;
+    *ev = event;
+    ev->request = r;
+    ev->n_text = r->text.n - from;
+    return ev;
 }
 
-static void end(weft_request *r, weft_end_reason reason) {
+/* Appends what the token completes to the request's text; *stop: the stop string that is complete with it, or -1. On failure the
+ * text is unchanged. */
+static weft_status add_text(weft_request *r, int32_t token, int *stop) {
+    const weft_tokenizer *t = r->engine->tokenizer;
+    *stop = -1;
+    if (!t) return WEFT_OK;
+    if (!r->stop.n) return weft_decoder_add(&r->decoder, t, token, &r->text, &r->error);
+    bool early = r->ids.n - r->n_prompt < r->choosing.min_tokens;
+    WEFT_TRY(weft_decoder_add(&r->decoder, t, token, &r->stop.held, &r->error));
+    return weft_stop_take(&r->stop, early, &r->text, stop, &r->error);
+}
+
+/* The answer ends; its last text begins at `from`. token: the end token, stop: the stop string; -1 where it was none. */
+static void end_with(weft_request *r, weft_end_reason reason, int32_t token, int stop, size_t from) {
     r->phase = WEFT_ENDED;
-    (void)add_event(r, WEFT_EVENT_END, -1, reason); /* at worst without the mark of an incomplete character */
+    (void)add_event(r,
+                    (weft_event){.kind = WEFT_EVENT_END,
+                                 .token = token,
+                                 .reason = reason,
+                                 .stop = stop,
+                                 .error = reason == WEFT_END_ERROR ? &r->error : NULL},
+                    from);
+}
+
+/* It ends, but not with a stop string: what was held back for one is text. */
+static void end(weft_request *r, weft_end_reason reason, int32_t token) {
+    size_t from = r->text.n;
+    int none;
+    weft_error ignored; /* at worst without the mark of an incomplete character */
+    (void)weft_stop_take(&r->stop, true, &r->text, &none, &ignored);
+    if (r->engine->tokenizer) (void)weft_decoder_end(&r->decoder, &r->text, &ignored);
+    end_with(r, reason, token, -1, from);
 }
 
 /* ---- the batch ----------------------------------------------------------------------------------------------------------- */
@@ -68,8 +84,10 @@ static int gather(weft_engine *g, weft_step *step) {
         if (certain == left)
             for (int j = 0; j <= r->n_draft; j++) {
                 g->rows[wanted] = r->row + certain - 1 + j;
-                g->picks[wanted++] =
-                    (weft_pick){.rule = {.sampler = r->sampler, .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j}};
+                weft_pick *pick = &g->picks[wanted];
+                *pick = weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, j, g->kept, wanted++);
+                pick->log_sum = r->choosing.logprobs;
+                pick->top = r->choosing.top;
             }
         r->stats.passes++;
         r->stats.rows += (uint64_t)(certain + r->n_draft);
@@ -82,7 +100,33 @@ static int gather(weft_engine *g, weft_step *step) {
 /* ---- what the pass says
  * ------------------------------------------------------------------------------------------------------------ */
 
-/* Walks the request's rows; *logit is the next of the picked tokens. */
+/* Why there is no token where one was to be chosen. */
+static weft_status no_token(weft_request *r, weft_no_token why) {
+    if (why == WEFT_TOKEN_BANNED)
+        return weft_fail(&r->error, WEFT_EINVAL,
+                         "no token may come at position %d: bans, logit biases, allowed ids and min_tokens leave none", r->done);
+    return weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
+}
+
+/* The token is the answer's next one, and an event. `from`: where its text begins. */
+static weft_status commit(weft_request *r, const weft_picked *picked, size_t from) {
+    weft_engine *g = r->engine;
+    WEFT_TRY(weft_choosing_note(&r->choosing, picked->id, &r->error));
+    r->ids.v[r->ids.n++] = picked->id; /* room was made at the start */
+    g->stats.tokens++;
+    r->stats.tokens++;
+    weft_logprob *top = g->tops + g->n_events * WEFT_MAX_LOGPROBS;
+    weft_event *ev = add_event(r, (weft_event){.kind = WEFT_EVENT_TOKEN, .token = picked->id, .stop = -1}, from);
+    if (!r->choosing.logprobs) return WEFT_OK;
+    ev->logprob = picked->logit - picked->log_sum;
+    ev->top = top;
+    ev->n_top = picked->n_top;
+    for (int i = 0; i < picked->n_top; i++) top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
+    return WEFT_OK;
+}
+
+/* Walks the request's rows; *logit is the next of the picked tokens. Each token is an end, or completes a stop string, or is
+ * committed, in this order; at the first that ends the answer the rows after it are forgotten. */
 static void absorb(weft_request *r, int *logit) {
     weft_engine *g = r->engine;
     int base = r->done, first = *logit;
@@ -96,26 +140,31 @@ static void absorb(weft_request *r, int *logit) {
     for (int i = 0; i <= r->n_draft; i++) {
         weft_picked picked;
         weft_status s = weft_read_pick(g->dev, first + i, &picked, &r->error);
-        int32_t id = s == WEFT_OK ? picked.id : -1;
-        if (id < 0) {
-            if (s == WEFT_OK) weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
-            end(r, WEFT_END_ERROR);
+        if (s == WEFT_OK && picked.id < 0) s = no_token(r, picked.why);
+        if (s != WEFT_OK) {
+            end(r, WEFT_END_ERROR, -1);
             return;
         }
+        int32_t id = picked.id;
         if (i < r->n_draft) {
             g->stats.drafted[i]++;
             if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->drafted++;
             r->stats.drafted[i]++;
         }
-        if (is_end(g, id) && !r->ignore_end) {
-            end(r, WEFT_END_STOP); /* not committed, accepted or not */
+        if (weft_choosing_ends(&r->choosing, id)) {
+            end(r, WEFT_END_STOP, id); /* not committed, accepted or not */
             return;
         }
-        r->ids.v[r->ids.n++] = id; /* room was made at the start */
-        g->stats.tokens++;
-        r->stats.tokens++;
-        if (add_event(r, WEFT_EVENT_TOKEN, id, WEFT_END_STOP) != WEFT_OK) { /* ids and text must not part ways in silence */
-            end(r, WEFT_END_ERROR);
+        size_t from = r->text.n;
+        int stop;
+        s = add_text(r, id, &stop);
+        if (s == WEFT_OK && stop >= 0) {
+            end_with(r, WEFT_END_STOP, -1, stop, from); /* neither */
+            return;
+        }
+        if (s == WEFT_OK) s = commit(r, &picked, from);
+        if (s != WEFT_OK) { /* ids and text must not part ways in silence */
+            end(r, WEFT_END_ERROR, -1);
             return;
         }
         bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
@@ -130,7 +179,7 @@ static void absorb(weft_request *r, int *logit) {
             }
         }
         if (full) {
-            end(r, WEFT_END_LENGTH);
+            end(r, WEFT_END_LENGTH, -1);
             return;
         }
         if (!agreed) return;
@@ -200,7 +249,7 @@ bool weft_run_step(weft_engine *g, const weft_event **events, size_t *n_events) 
             weft_request *r = g->requests[i];
             if (r->phase == WEFT_ENDED) continue;
             r->error = why;
-            end(r, WEFT_END_ERROR);
+            end(r, WEFT_END_ERROR, -1);
         }
     }
     for (size_t i = 0; i < g->n_events; i++) g->events[i].text = weft_str_z(&g->events[i].request->text) + g->event_text[i];

@@ -30,11 +30,6 @@ typedef struct weft_sampler {
 #define WEFT_MAX_TEMPERATURE 1e30
 bool weft_greedy(const weft_sampler *s); /* the temperature counts as 0 */
 
-typedef struct weft_logit_bias {
-    int32_t id;
-    float add; /* -INFINITY: the id is banned; otherwise finite */
-} weft_logit_bias;
-
 /* An id that a request has seen: for penalties. */
 typedef struct weft_seen {
     int32_t id;

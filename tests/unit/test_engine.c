@@ -67,7 +67,7 @@ static void depth_changes_nothing(void **state) {
                                                     .n_prompt = PROMPT,
                                                     .max_tokens = length,
                                                     .temperature = t ? 0.8 : 0,
-                                                    .seed = 42,
+                                                    .has_seed = true, .seed = 42,
                                                     .depth = depth,
                                                     .ignore_end = true},
                                 true);
@@ -106,7 +106,7 @@ static void every_accept_count(void **state) {
                                    .n_prompt = PROMPT,
                                    .max_tokens = length,
                                    .temperature = t ? 0.7 : 0,
-                                   .seed = 7,
+                                   .has_seed = true, .seed = 7,
                                    .ignore_end = true};
             answer *base = ask(g, d, true);
             assert_int_equal(base->stats.passes, (PROMPT + 63) / 64 + length - 1);
@@ -193,7 +193,7 @@ static void company_changes_nothing(void **state) {
                                        .n_prompt = (size_t)lengths[i],
                                        .max_tokens = tokens[i],
                                        .temperature = i % 3 ? 0.9 : 0,
-                                       .seed = (uint64_t)i,
+                                       .has_seed = true, .seed = (uint64_t)i,
                                        .ignore_end = true};
             alone[i] = ask(g, d[i], true);
         }
@@ -278,7 +278,7 @@ static void accepted_end_token(void **state) {
         weft_engine *g = open_model(models[m], 2, 64, 1);
         make_prompt(prompt, PROMPT, 5);
         answer *base =
-            ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .temperature = 1, .seed = 3}, false);
+            ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .temperature = 1, .has_seed = true, .seed = 3}, false);
         int at = 37;
         for (int i = 0; i < at; i++) /* the first place of that token */
             if (base->ids[PROMPT + i] == base->ids[PROMPT + at]) at = i;
@@ -293,7 +293,7 @@ static void accepted_end_token(void **state) {
                                                     .n_prompt = PROMPT,
                                                     .max_tokens = 60,
                                                     .temperature = 1,
-                                                    .seed = 3,
+                                                    .has_seed = true, .seed = 3,
                                                     .depth = depth,
                                                     .drafts = base->ids + PROMPT,
                                                     .n_drafts = 60},
@@ -326,7 +326,7 @@ static void padded_ids_never_come(void **state) {
         answer *a = ask(
             g,
             (weft_request_desc){
-                .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 400, .temperature = 100, .depth = depth, .ignore_end = true},
+                .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 400, .temperature = 100, .has_seed = true, .depth = depth, .ignore_end = true},
             false);
         for (size_t i = PROMPT; i < a->n; i++) assert_true(weft_tokenizer_valid(g->tokenizer, a->ids[i]));
         drop(a);
@@ -400,7 +400,7 @@ static void a_broken_head_only_drafts_badly(void **state) {
     int32_t prompt[PROMPT];
     make_prompt(prompt, PROMPT, 13);
     weft_request_desc d = {
-        .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .seed = 5, .ignore_end = true};
+        .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .has_seed = true, .seed = 5, .ignore_end = true};
     weft_engine *g = open_model(models[3], 2, 64, 2);
     answer *base = ask(g, d, false);
     weft_error e = {0};
@@ -461,7 +461,7 @@ static void no_allocation_while_generating(void **state) {
             r[i] = submit(g, &(weft_request_desc){.prompt = prompt,
                                                   .n_prompt = PROMPT,
                                                   .max_tokens = 80,
-                                                  .temperature = i,
+                                                  .temperature = i, .has_seed = true,
                                                   .depth = 3,
                                                   .ignore_end = true,
                                                   .user = &end[i]});
@@ -595,7 +595,7 @@ static void instruction_sets_agree(void **state) {
                                                 .n_prompt = PROMPT,
                                                 .max_tokens = length,
                                                 .temperature = 0.6,
-                                                .seed = 8,
+                                                .has_seed = true, .seed = 8,
                                                 .depth = 2,
                                                 .ignore_end = true},
                             true);

@@ -71,7 +71,7 @@ static void depth_changes_nothing(void **state) {
     for (const subject *s = subjects; s < subjects + SUBJECTS; s++) {
         weft_engine *g = open_subject(s, 2, 64, 1);
         weft_request_desc kinds[KINDS],
-            d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .seed = 42, .ignore_end = true};
+            d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .has_seed = true, .seed = 42, .ignore_end = true};
         answer *base[KINDS];
         for (int k = 0; k < KINDS; k++) {
             kinds[k] = d;
@@ -115,7 +115,7 @@ static void every_accept_count(void **state) {
     for (const subject *s = subjects; s < subjects + SUBJECTS; s++) {
         weft_engine *g = open_subject(s, 2, 64, 1);
         weft_request_desc d = {
-            .prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .temperature = 0.7, .seed = 7, .ignore_end = true};
+            .prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .temperature = 0.7, .has_seed = true, .seed = 7, .ignore_end = true};
         answer *base = ask(g, d, true);
         for (int depth = 1; depth <= DEPTH; depth += depth < 4 ? 1 : 4)
             for (int count = 0; count <= depth; count++) {
@@ -179,7 +179,7 @@ static void windows_hold_few_pages(void **state) {
                 r[i] = submit(g, &(weft_request_desc){.prompt = prompt + i,
                                                       .n_prompt = LONG - 100 * (size_t)i - 1,
                                                       .max_tokens = 150,
-                                                      .temperature = 30,
+                                                      .temperature = 30, .has_seed = true,
                                                       .depth = ways[w].depth,
                                                       .ignore_end = true,
                                                       .user = &end[i]});
@@ -211,7 +211,7 @@ static void a_full_context_drafts_to_the_end(void **state) {
     int32_t prompt[PROMPT], list[TOKENS];
     make_prompt(prompt, PROMPT, 16);
     for (const subject *s = subjects; s < subjects + SUBJECTS; s++) {
-        weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .temperature = 30, .ignore_end = true};
+        weft_request_desc d = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .temperature = 30, .has_seed = true, .ignore_end = true};
         weft_engine *g = open_subject(s, 2, 64, 1);
         answer *base = ask(g, d, false);
         weft_engine_close(g);
@@ -251,7 +251,7 @@ static void company_changes_nothing(void **state) {
                                        .n_prompt = (size_t)lengths[i],
                                        .max_tokens = tokens[i],
                                        .temperature = i % 3 ? 0.9 : 0,
-                                       .seed = (uint64_t)i,
+                                       .has_seed = true, .seed = (uint64_t)i,
                                        .ignore_end = true};
             alone[i] = ask(g, d[i], true);
         }
@@ -333,7 +333,7 @@ static void a_broken_drafter_only_drafts_badly(void **state) {
         if (!s->drafts) continue;
         weft_engine *g = open_subject(s, 2, 64, 1);
         weft_request_desc d = {
-            .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .seed = 5, .ignore_end = true};
+            .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .has_seed = true, .seed = 5, .ignore_end = true};
         answer *base = ask(g, d, false), *a = calloc(1, sizeof *a);
         weft_error e = {0};
         const weft_event *ev;
@@ -508,7 +508,7 @@ static void instruction_sets_agree(void **state) {
                                                 .n_prompt = PROMPT,
                                                 .max_tokens = 60,
                                                 .temperature = 0.6,
-                                                .seed = 8,
+                                                .has_seed = true, .seed = 8,
                                                 .depth = 2,
                                                 .ignore_end = true},
                             true);

@@ -155,6 +155,7 @@ static weft_stats generate(weft_engine *g, int requests, int depth, bool no_look
                                .depth = depth,
                                .no_lookup = no_lookup,
                                .temperature = temperature,
+                               .has_seed = true,
                                .seed = 40 + (uint64_t)k,
                                .ignore_end = true};
         if (weft_submit(g, &d, &r[k], &e) != WEFT_OK) fail_msg("%s", e.text);

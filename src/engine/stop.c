@@ -1,0 +1,79 @@
+/* stop.c: see stop.h. */
+#include "engine/stop.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "text/utf8.h"
+
+static weft_status check(const char *s, size_t i, weft_error *e) {
+    size_t n = strnlen(s, WEFT_MAX_STOP_BYTES + 1);
+    if (!n) return weft_fail(e, WEFT_EINVAL, "stop string %zu is empty", i + 1);
+    if (n > WEFT_MAX_STOP_BYTES)
+        return weft_fail(e, WEFT_EINVAL, "stop string %zu is longer than %d bytes", i + 1, WEFT_MAX_STOP_BYTES);
+    int32_t cp;
+    for (size_t at = 0; at < n;) {
+        at += weft_utf8_next(s + at, n - at, &cp);
+        if (cp < 0) return weft_fail(e, WEFT_EINVAL, "stop string %zu is not UTF-8", i + 1);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_stop_open(weft_stop *s, const char *const *strings, size_t n, weft_error *e) {
+    *s = (weft_stop){0};
+    if (!n) return WEFT_OK;
+    if (n > WEFT_MAX_STOP) return weft_fail(e, WEFT_EINVAL, "%zu stop strings; at most %d are possible", n, WEFT_MAX_STOP);
+    for (size_t i = 0; i < n; i++) WEFT_TRY(check(strings[i], i, e));
+    s->strings = weft_calloc(n, sizeof *s->strings);
+    for (; s->strings && s->n < (int)n; s->n++)
+        if (!(s->strings[s->n] = weft_strdup(strings[s->n]))) break;
+    /* Text is held for as long as a stop string at most; a token adds its own. */
+    if (s->n == (int)n && weft_str_reserve(&s->held, 4096)) return WEFT_OK;
+    weft_stop_close(s);
+    return weft_fail_oom(e, "stop strings");
+}
+
+void weft_stop_close(weft_stop *s) {
+    for (int i = 0; i < s->n; i++) weft_free(s->strings[i]);
+    weft_free(s->strings);
+    weft_str_free(&s->held);
+    *s = (weft_stop){0};
+}
+
+/* Whether text, which may hold zero bytes, has the string at `from`; one that ends inside the string has its beginning. */
+static bool has(const weft_str *text, size_t from, const char *string, size_t n) {
+    size_t left = text->n - from;
+    return !memcmp(text->p + from, string, n < left ? n : left);
+}
+
+/* The stop string that is complete first and where it begins; -1: none, and *at is where text begins that may become one. */
+static int search(const weft_stop *s, size_t *at) {
+    int found = -1;
+    size_t end = s->held.n, open = s->held.n;
+    for (int i = 0; i < s->n; i++) {
+        size_t n = strlen(s->strings[i]), from = 0;
+        while (from < s->held.n && !has(&s->held, from, s->strings[i], n)) from++;
+        if (from + n > s->held.n) {
+            if (from < open) open = from;
+        } else if (found < 0 || from + n < end || (from + n == end && from < *at)) {
+            found = i;
+            end = from + n;
+            *at = from;
+        }
+    }
+    if (found < 0) *at = open;
+    return found;
+}
+
+weft_status weft_stop_take(weft_stop *s, bool plain, weft_str *out, int *found, weft_error *e) {
+    weft_str *held = &s->held;
+    size_t n = held->n;
+    *found = -1;
+    if (!n) return WEFT_OK;
+    if (!plain) *found = search(s, &n);
+    if (!weft_str_add(out, held->p, n)) return weft_fail_oom(e, "a text");
+    if (*found >= 0) n = held->n;
+    memmove(held->p, held->p + n, held->n - n + 1);
+    held->n -= n;
+    return WEFT_OK;
+}
