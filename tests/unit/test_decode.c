@@ -394,6 +394,59 @@ static void stop_strings(void **state) {
     weft_engine_close(g);
 }
 
+/* Random texts in random pieces, zero bytes included: what is let out is the text before the first complete stop string, found byte
+ * by byte; what is held is the beginning of one, the longest there is. */
+static void stop_strings_in_pieces(void **state) {
+    (void)state;
+    uint32_t seed = 1;
+    for (int run = 0; run < 3000; run++) {
+        enum { MOST = 5, TEXT = 40 };
+        char strings[MOST][8], text[TEXT];
+        const char *list[MOST];
+        int n = 1 + run % MOST, expected = -1, found = -1;
+        size_t before = TEXT;
+        for (int i = 0; i < n; i++) {
+            int length = 1 + (int)((seed = seed * 1664525u + 1013904223u) >> 16) % 6;
+            for (int k = 0; k < length; k++) strings[i][k] = "ab"[(seed = seed * 1664525u + 1013904223u) >> 30 & 1];
+            strings[i][length] = 0;
+            list[i] = strings[i];
+        }
+        for (int i = 0; i < TEXT; i++) text[i] = "abab\0aba"[(seed = seed * 1664525u + 1013904223u) >> 29];
+        for (size_t end = 1; end <= TEXT && expected < 0; end++)
+            for (int i = 0; i < n; i++) {
+                size_t k = strlen(list[i]);
+                if (k > end || memcmp(text + end - k, list[i], k) != 0 || (expected >= 0 && end - k >= before)) continue;
+                expected = i;
+                before = end - k;
+            }
+        weft_stop s;
+        weft_str out = {0};
+        weft_error e;
+        assert_int_equal(weft_stop_open(&s, list, (size_t)n, &e), WEFT_OK);
+        for (size_t at = 0, piece; at < TEXT && found < 0; at += piece) {
+            piece = 1 + ((seed = seed * 1664525u + 1013904223u) >> 16) % 9;
+            if (piece > TEXT - at) piece = TEXT - at;
+            assert_true(weft_str_add(&s.held, text + at, piece));
+            assert_int_equal(weft_stop_take(&s, false, &out, &found, &e), WEFT_OK);
+            if (found >= 0) break;
+            assert_int_equal(out.n + s.held.n, at + piece);
+            size_t longest = 0;
+            for (int i = 0; i < n; i++)
+                for (size_t k = 1; k < strlen(list[i]) && k <= at + piece; k++)
+                    if (!memcmp(text + at + piece - k, list[i], k) && k > longest) longest = k;
+            assert_int_equal(s.held.n, longest);
+        }
+        if (found < 0) assert_int_equal(weft_stop_take(&s, true, &out, &(int){0}, &e), WEFT_OK);
+        assert_true((found < 0) == (expected < 0));
+        if (found >= 0) assert_string_equal(list[found], list[expected]);
+        assert_int_equal(s.held.n, 0);
+        assert_int_equal(out.n, before);
+        assert_memory_equal(weft_str_z(&out), text, before);
+        weft_str_free(&out);
+        weft_stop_close(&s);
+    }
+}
+
 /* max_tokens, an end token and a stop id at each place of a block of accepted drafts. */
 static void ends_inside_blocks(void **state) {
     (void)state;
@@ -754,6 +807,7 @@ int main(void) {
         cmocka_unit_test(depth_changes_nothing),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(stop_strings),
+        cmocka_unit_test(stop_strings_in_pieces),
         cmocka_unit_test(ends_inside_blocks),
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(logprobs_are_raw),
