@@ -61,6 +61,13 @@ def option_values(model):
         ("depth", ("-1", "9", "2.0", "two"), "0 to 8"),
         ("threads", ("-1", "257"), "0 to 256"),
         ("seed", ("-1", "9223372036854775808"), "0 to 9223372036854775807"),
+        ("min-tokens", ("-1", "1.5", "x"), "0 to 16777216"),
+        ("top-k", ("-1", "0.5", "4294967296"), "0 to 2147483647"),
+        ("top-p", ("0", "1.1", "nan", "-1"), "0.0001 to 1"),
+        ("min-p", ("-0.1", "1.1", "inf"), "0 to 1"),
+        ("repetition-penalty", ("0", "-1", "101", "nan"), "0.01 to 100"),
+        ("presence-penalty", ("-101", "101", "x"), "-100 to 100"),
+        ("frequency-penalty", ("-101", "101", ""), "-100 to 100"),
         ("isa", ("avx9", "", "auto|reference"), "reference"),
         ("kv", ("int4", "", "BF16", "bf16|int8"), "bf16|f32|int8"),
     ):
@@ -259,6 +266,60 @@ def seeds(model):
     r = run("run", model, "abc", "--max-tokens", 3, "--ignore-end", "--stats")
     check("\nseed " not in r.err, "a greedy answer has no seed", r)
     check(sampled("--temperature", 1e-9, "--seed", 9) == greedy, "a temperature near 0 is nearly greedy")
+
+
+def choosing(model):
+    """What the options that choose tokens do; test_decode.c tests what they mean."""
+    n = len(chat(b"abc"))
+
+    def answer(*options):
+        ids = answer_ids(model, "abc", "--max-tokens", 40, *options)
+        return ids and ids[n:]
+
+    long = ("--ignore-end",)
+    warm = (*long, "--temperature", 1, "--seed", 9)
+    greedy, free = answer(*long), answer(*warm)
+    check(greedy != free, "a temperature changes the answer")
+    for narrow in (["--top-k", 1], ["--top-p", 0.0001], ["--min-p", 1]):
+        check(answer(*warm, *narrow) == greedy, f"{' '.join(map(str, narrow))} leaves the likeliest token")
+    for wide in (["--top-k", 0], ["--top-p", 1], ["--min-p", 0], ["--repetition-penalty", 1], ["--presence-penalty", 0]):
+        check(answer(*warm, *wide) == free, f"{' '.join(map(str, wide))} changes nothing")
+    for some in (["--top-k", 3], ["--top-p", 0.2], ["--min-p", 0.5]):
+        check(answer(*warm, *some) not in (free, greedy), f"{' '.join(map(str, some))} does something")
+    for name in ("presence", "frequency"):
+        ids = answer(*warm, f"--{name}-penalty", 100)
+        check(ids and len(set(ids)) == 40, f"a large {name} penalty lets no token come twice", ids)
+    ids = answer(*long, "--presence-penalty", -100)
+    check(ids and len(set(ids)) == 1, "a negative penalty makes the first token come for ever", ids)
+    check(answer(*long, "--repetition-penalty", 5) != greedy, "a repetition penalty changes the answer")
+
+    # Stop strings: the text before the first of them, at every depth, whatever was drafted.
+    raw = answer_ids(model, "abc", "--raw", "--max-tokens", 40, *warm)
+    drafts = harness.write_ids(suite.path("stop-drafts"), raw[3:])
+    text = run("run", model, "abc", "--raw", "--max-tokens", 40, *warm).out.decode()
+    for at in (0, 1, 5, 11, len(text) - 1):
+        stop = text[at : at + 3]
+        before = text[: text.index(stop)].encode()
+        for depth in (0, 1, 4):
+            for more in ([], ["--drafts", drafts], ["--stop", "never said"]):
+                args = ("--raw", "--max-tokens", 40, *warm, "--depth", depth, "--stop", stop, *more, "--stats")
+                r = run("run", model, "abc", *args)
+                told = "ended: stop string\n" in r.err
+                check(r.code == 0 and r.out == before and told, f"the answer ends before {stop!r}, depth {depth} {more[:1]}", r)
+    r = run("run", model, "abc", "--stop", "")
+    check(one_line(r, "stop string 1 is empty") and r.code == 1, "an empty --stop", r)
+
+    # An end token does not come before --min-tokens.
+    m = Model("qwen3_5-dense")
+    m.json["tokenizer.json"] = harness.tiny_tokenizer()
+    m.config["eos_token_id"] = free[3]
+    folder = m.save(suite.path("min-tokens"))
+    for depth in (0, 3):
+        for least in (0, 4, 20):
+            ids = answer_ids(folder, "abc", "--max-tokens", 40, *warm[1:], "--min-tokens", least, "--depth", depth)
+            check(ids and len(ids) - n >= least and free[3] not in ids[n:], f"--min-tokens {least}, depth {depth}", ids and ids[n:])
+    r = run("run", model, "abc", "--max-tokens", 3, "--min-tokens", 4)
+    check(one_line(r, "--min-tokens 4 is over --max-tokens 3") and r.code == 2, "more tokens at least than at most", r)
 
 
 def drafts(model):
@@ -548,6 +609,7 @@ def main():
         m.json["tokenizer.json"] = harness.tiny_tokenizer()
         same_answers(golden, m.save(suite.path(golden)), "abc" * 30, 100, isas)
     seeds(tiny)
+    choosing(tiny)
     drafts(tiny)
     ends(tiny)
     streams(tiny)

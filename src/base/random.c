@@ -1,15 +1,7 @@
 /* random.c: see random.h. */
 #include "base/random.h"
 
-#if defined(__APPLE__)
-#include <stdlib.h>
-
-weft_status weft_random(uint64_t *bits, weft_error *e) {
-    (void)e;
-    arc4random_buf(bits, sizeof *bits);
-    return WEFT_OK;
-}
-#else
+#if defined(__linux__)
 #include <errno.h>
 #include <sys/random.h>
 
@@ -17,7 +9,14 @@ weft_status weft_random(uint64_t *bits, weft_error *e) {
     ssize_t n;
     do n = getrandom(bits, sizeof *bits, 0); /* so few bytes come whole or not at all */
     while (n < 0 && errno == EINTR);
-    if (n == (ssize_t)sizeof *bits) return WEFT_OK;
-    return weft_fail_os(e, errno, "no random numbers: give a seed");
+    return n == (ssize_t)sizeof *bits ? WEFT_OK : weft_fail_os(e, errno, "no random numbers: give a seed");
+}
+#else
+#include <stdlib.h>
+
+weft_status weft_random(uint64_t *bits, weft_error *e) {
+    (void)e;
+    arc4random_buf(bits, sizeof *bits);
+    return WEFT_OK;
 }
 #endif

@@ -135,7 +135,7 @@ static weft_status plan(report *r, int64_t asked, const weft_config *want, weft_
     uint64_t fixed = m->total - m->kv + m->kv_window;
     if (m->available > fixed && m->kv_per_token) r->largest = (int64_t)((m->available - fixed) / m->kv_per_token);
     int64_t most = asked > trained ? asked : trained;
-    if (r->largest > most) r->largest = most;
+    if (r->largest > most || (m->available > fixed && !m->kv_per_token)) r->largest = most; /* nothing grows with the context */
     return WEFT_OK;
 }
 
@@ -234,7 +234,9 @@ static void print_model(const report *r) {
     }
     printf("parameters    %s in the trunk", grouped(r->parameters, a));
     if (c->n_experts) printf(", %s of them used by a token", grouped(active(r), b));
-    printf("\noutput head   %s\n", r->dir.head ? "a matrix of its own" : "the embedding");
+    printf("\noutput head   %s\n", r->dir.headless ? "none: texts become vectors"
+                                   : r->dir.head   ? "a matrix of its own"
+                                                   : "the embedding");
     if (r->dir.mtp)
         printf("MTP head      %s parameters%s%s\n", grouped(r->mtp, a), norms(r, r->dir.mtp_converted),
                r->dir.mtp_head ? "; an output head of its own" : "");
@@ -352,7 +354,7 @@ static int print_json(const report *r) {
     put_int(o, "experts_per_token", c->top_k);
     put_int(o, "parameters", r->parameters);
     put_int(o, "active_parameters", active(r));
-    put_bool(o, "tied_head", !r->dir.head);
+    put_bool(o, "tied_head", !r->dir.head && !r->dir.headless);
     put_bool(o, "converted_norms", r->dir.converted);
     struct json_object *mtp = NULL;
     if (r->dir.mtp) {

@@ -282,7 +282,7 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_TEXT("ids-out", "FILE", &o.ids_out, NULL, NULL,
                   "Write the ids of prompt and answer to FILE instead of printing text."),
         WEFT_TEXT("drafts", "FILE", &o.drafts, NULL, NULL,
-                  "Take drafts from FILE (ids; the i-th for the i-th token) instead of the MTP head."),
+                  "Take drafts from FILE (ids; the i-th for the i-th token) instead of a drafter."),
         WEFT_FLAG("ignore-end", &o.ignore_end, "Go on after an end token."),
         WEFT_END,
     };

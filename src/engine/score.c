@@ -121,8 +121,9 @@ static weft_status draft_one(scoring *s, int depth, int32_t *tokens, float *logi
     weft_model_logits(g->model, WEFT_HEAD_DRAFT, &row, 1);
     weft_status status = weft_read(g->dev, weft_model_logits_buf(g->model), 0, logits, e);
     weft_status ended = weft_end(g->dev, status == WEFT_OK ? e : NULL);
-    tokens[depth + 1] = likeliest(logits, g->info.vocab);
-    return status != WEFT_OK ? status : ended;
+    if (status == WEFT_OK) status = ended;
+    if (status == WEFT_OK) tokens[depth + 1] = likeliest(logits, g->info.vocab);
+    return status;
 }
 
 weft_status weft_score_drafts(weft_engine *g, const int32_t *ids, size_t n, int steps, int32_t *tokens, float *logits,

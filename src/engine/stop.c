@@ -24,8 +24,7 @@ weft_status weft_stop_open(weft_stop *s, const char *const *strings, size_t n, w
     if (!n) return WEFT_OK;
     if (n > WEFT_MAX_STOP) return weft_fail(e, WEFT_EINVAL, "%zu stop strings; at most %d are possible", n, WEFT_MAX_STOP);
     for (size_t i = 0; i < n; i++) WEFT_TRY(check(strings[i], i, e));
-    s->strings = weft_calloc(n, sizeof *s->strings);
-    for (; s->strings && s->n < (int)n; s->n++)
+    for (; s->n < (int)n; s->n++)
         if (!(s->strings[s->n] = weft_strdup(strings[s->n]))) break;
     /* Text is held for as long as a stop string at most; a token adds its own. */
     if (s->n == (int)n && weft_str_reserve(&s->held, 4096)) return WEFT_OK;
@@ -35,7 +34,6 @@ weft_status weft_stop_open(weft_stop *s, const char *const *strings, size_t n, w
 
 void weft_stop_close(weft_stop *s) {
     for (int i = 0; i < s->n; i++) weft_free(s->strings[i]);
-    weft_free(s->strings);
     weft_str_free(&s->held);
     *s = (weft_stop){0};
 }

@@ -8,7 +8,7 @@
 #include "base/str.h"
 
 typedef struct weft_stop {
-    char **strings; /* [n] */
+    char *strings[WEFT_MAX_STOP]; /* the first n */
     int n;
     weft_str held; /* undecided text; new text is appended here */
 } weft_stop;       /* {0}: no strings */

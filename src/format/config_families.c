@@ -135,7 +135,8 @@ static weft_status read_experts(weft_model_config *c, weft_json_at text, weft_er
     WEFT_TRY(weft_config_keys(c, text, &count, 1, e));
     WEFT_TRY(weft_config_keys(c, text, keys, COUNT(keys), e));
     if (c->top_k > c->n_experts)
-        return weft_fail(e, WEFT_EFORMAT, "'%snum_experts_per_tok' is %d, more than the %d experts there are", text.path, c->top_k,
+        return weft_fail(e, WEFT_EFORMAT, "'%s%s' is %d, more than the %d experts there are", text.path,
+                         weft_json_get(text, "num_experts_per_tok") ? "num_experts_per_tok" : "top_k_experts", c->top_k,
                          c->n_experts);
     c->norm_topk = true;
     WEFT_TRY(weft_json_bool(text, "norm_topk_prob", &c->norm_topk, e));
@@ -392,6 +393,7 @@ static weft_status read_gemma4(weft_model_config *c, weft_json_at text, weft_err
     bool moe = false;
     WEFT_TRY(read_sizes(c, text, ALL_SAID, e));
     WEFT_TRY(read_intermediate(c, text, e));
+    WEFT_TRY(weft_json_need(text, "sliding_window", e)); /* null where no layer slides */
     WEFT_TRY(read_gemma_layers(c, text, 0, e));
     WEFT_TRY(weft_json_bool(text, "attention_k_eq_v", &c->k_eq_v, e));
     WEFT_TRY(read_gemma4_heads(c, text, e));
@@ -417,12 +419,20 @@ static weft_status read_assistant(weft_model_config *c, weft_json_at outer, weft
     bool ordered = false;
     WEFT_TRY(read_gemma4(c, text, e));
     WEFT_TRY(weft_config_keys(c, outer, &backbone, 1, e));
+    if (c->layer_inputs)
+        return weft_fail(e, WEFT_ESUPPORT, "'%shidden_size_per_layer_input' is %d; drafters without such inputs are supported",
+                         text.path, c->layer_inputs);
+    c->logit_cap = 0; /* drafters do without */
     WEFT_TRY(weft_json_bool(outer, "use_ordered_embeddings", &ordered, e));
     if (!ordered) return WEFT_OK;
     WEFT_TRY(weft_config_keys(c, outer, centroids, COUNT(centroids), e));
     if (c->centroid_top > c->n_centroids)
         return weft_fail(e, WEFT_EFORMAT, "'%scentroid_intermediate_top_k' is %d, more than the %d centroids there are", outer.path,
                          c->centroid_top, c->n_centroids);
+    enum { MOST = 16384 }; /* tokens of a centroid */
+    if (c->vocab_size / c->n_centroids > MOST)
+        return weft_fail(e, WEFT_ESUPPORT, "'%snum_centroids' is %d for %d tokens; at most %d tokens for each are supported",
+                         outer.path, c->n_centroids, c->vocab_size, MOST);
     return check_multiple(text, "vocab_size", c->vocab_size, "num_centroids", c->n_centroids, e);
 }
 

@@ -43,6 +43,7 @@ static weft_status read_yarn(weft_model_config *c, weft_rope *r, weft_json_at at
     r->beta_fast = 32, r->beta_slow = 1;
     WEFT_TRY(weft_json_number(at, "beta_fast", 1e-3, 1e6, &r->beta_fast, e));
     WEFT_TRY(weft_json_number(at, "beta_slow", 1e-3, 1e6, &r->beta_slow, e));
+    if (r->theta <= 1) return weft_fail(e, WEFT_EFORMAT, "'%srope_theta' is %g, which YaRN cannot scale", at.path, r->theta);
     if (r->beta_slow >= r->beta_fast) return weft_fail(e, WEFT_EFORMAT, "'%sbeta_slow' is not below 'beta_fast'", at.path);
     r->attention_factor = r->factor > 1 ? 0.1 * weft_ln(r->factor) + 1 : 1;
     WEFT_TRY(weft_json_number(at, "attention_factor", 1e-3, 1e3, &r->attention_factor, e));

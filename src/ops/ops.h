@@ -118,7 +118,7 @@ void weft_moe_layer(weft_dev *dev, int experts, int top_k, int inner, int cols);
 /* Activations for up to `rows` rows (0: the plan's max_rows). Buffers of the same phase live together; buffers of different phases
  * share memory, so a phase's contents are gone when another phase is used. Phase NULL lives always. NULL when memory is short. */
 weft_buf *weft_buf_make(weft_dev *dev, const char *phase, int rows, int cols);
-/* Columns [first, first + cols) of a buffer, first a multiple of 16; a view is only read. */
+/* Columns [first, first + cols) of a buffer; a view is only read. */
 const weft_buf *weft_buf_view(weft_dev *dev, const weft_buf *b, int first, int cols);
 
 typedef struct weft_mat_desc {

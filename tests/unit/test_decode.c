@@ -2,7 +2,8 @@
  * (text up to a stop string, log-probabilities) and where it ends, byte for byte the same at every draft depth, for every number of
  * accepted drafts, chunk, thread count and company in the batch; and the same as a plain computation from the model's logits.
  *
- * On a hybrid model with an MTP head and one with sliding windows and none, both with a tokenizer of this program's own. */
+ * On a hybrid model with an MTP head, one with sliding windows and no drafter, and one with a drafter beside it that scores some
+ * ids only; all with a tokenizer of this program's own. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 #include "base/alloc.h"
 #include "engine_walks.h"
 
-enum { MODELS = 2, PROMPT = 30, VOCAB = 320, BYTES = 256 };
+enum { MODELS = 3, PROMPT = 30, VOCAB = 320, BYTES = 256 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { LENGTH = 24 };
 #else
@@ -28,7 +29,8 @@ enum { LENGTH = 60 };
 
 /* ---- models with a tokenizer --------------------------------------------------------------------------------------------- */
 
-static const char *const goldens[MODELS] = {"qwen3_5-dense", "gemma4-ple"};
+static const char *const goldens[MODELS] = {"qwen3_5-dense", "gemma4-ple", "gemma4-assistant-ordered/target"};
+static const char *const drafters[MODELS] = {NULL, NULL, "tests/data/golden/gemma4-assistant-ordered/assistant"};
 static char scratch[200], folders[MODELS][300];
 static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
 
@@ -53,7 +55,7 @@ static void write_tokenizer(FILE *f) {
 
 static int make_folders(void) {
     const char *tmp = getenv("TMPDIR");
-    char here[1000], from[1500], to[700];
+    char here[1000], from[1500], to[1000];
     snprintf(scratch, sizeof scratch, "%s/weft-decode-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!getcwd(here, sizeof here) || !mkdtemp(scratch)) return -1;
     for (int m = 0; m < MODELS; m++) {
@@ -73,7 +75,7 @@ static int make_folders(void) {
     return 0;
 }
 static void drop_folders(void) {
-    char path[700];
+    char path[1000];
     for (int m = 0; m < MODELS; m++) {
         for (int i = 0; i < 3; i++) {
             snprintf(path, sizeof path, "%s/%s", folders[m], files[i]);
@@ -82,6 +84,10 @@ static void drop_folders(void) {
         rmdir(folders[m]);
     }
     rmdir(scratch);
+}
+
+static weft_engine *open_subject(int m, int threads, int chunk, int requests) {
+    return open_pair(folders[m], drafters[m], threads, chunk, requests, 4);
 }
 
 /* ---- runs ---------------------------------------------------------------------------------------------------------------- */
@@ -218,7 +224,7 @@ static weft_request_desc request_of(int kind, bool warm) {
 static void depth_changes_nothing(void **state) {
     (void)state;
     for (int m = 0; m < MODELS; m++) {
-        weft_engine *g = open_model(folders[m], 2, 64, 1);
+        weft_engine *g = open_subject(m, 2, 64, 1);
         uint64_t accepted = 0;
         for (int kind = 0; kind < 2 * KINDS; kind++) {
             weft_request_desc d = request_of(kind / 2, kind % 2);
@@ -259,11 +265,11 @@ static void company_changes_nothing(void **state) {
     for (int m = 0; m < MODELS; m++) {
         record *alone[KINDS], *together[KINDS];
         weft_request *q[KINDS];
-        weft_engine *g = open_model(folders[m], 2, 64, 1);
+        weft_engine *g = open_subject(m, 2, 64, 1);
         for (int k = 0; k < KINDS; k++) alone[k] = answer_of(g, request_of(k, k % 4));
         weft_engine_close(g);
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-            g = open_model(folders[m], ways[w].threads, ways[w].chunk, KINDS);
+            g = open_subject(m, ways[w].threads, ways[w].chunk, KINDS);
             const weft_event *ev;
             size_t n;
             bool running = true;
@@ -334,7 +340,7 @@ static const char *first_stop(const char *text, const char *const *strings, size
  * or just behind). */
 static void stop_strings(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 2, 64, 1);
+    weft_engine *g = open_subject(0, 2, 64, 1);
     weft_request_desc d = request_of(PLAIN, true);
     weft_logit_bias up[VOCAB - BYTES]; /* tokens of several letters */
     for (int i = 0; i < VOCAB - BYTES; i++) up[i] = (weft_logit_bias){BYTES + i, 2};
@@ -394,11 +400,64 @@ static void stop_strings(void **state) {
     weft_engine_close(g);
 }
 
+/* Random texts in random pieces, zero bytes included: what is let out is the text before the first complete stop string, found byte
+ * by byte; what is held is the beginning of one, the longest there is. */
+static void stop_strings_in_pieces(void **state) {
+    (void)state;
+    uint32_t seed = 1;
+    for (int run = 0; run < 3000; run++) {
+        enum { MOST = 5, TEXT = 40 };
+        char strings[MOST][8], text[TEXT];
+        const char *list[MOST];
+        int n = 1 + run % MOST, expected = -1, found = -1;
+        size_t before = TEXT;
+        for (int i = 0; i < n; i++) {
+            int length = 1 + (int)((seed = seed * 1664525u + 1013904223u) >> 16) % 6;
+            for (int k = 0; k < length; k++) strings[i][k] = "ab"[(seed = seed * 1664525u + 1013904223u) >> 30 & 1];
+            strings[i][length] = 0;
+            list[i] = strings[i];
+        }
+        for (int i = 0; i < TEXT; i++) text[i] = "abab\0aba"[(seed = seed * 1664525u + 1013904223u) >> 29];
+        for (size_t end = 1; end <= TEXT && expected < 0; end++)
+            for (int i = 0; i < n; i++) {
+                size_t k = strlen(list[i]);
+                if (k > end || memcmp(text + end - k, list[i], k) != 0 || (expected >= 0 && end - k >= before)) continue;
+                expected = i;
+                before = end - k;
+            }
+        weft_stop s;
+        weft_str out = {0};
+        weft_error e;
+        assert_int_equal(weft_stop_open(&s, list, (size_t)n, &e), WEFT_OK);
+        for (size_t at = 0, piece; at < TEXT && found < 0; at += piece) {
+            piece = 1 + ((seed = seed * 1664525u + 1013904223u) >> 16) % 9;
+            if (piece > TEXT - at) piece = TEXT - at;
+            assert_true(weft_str_add(&s.held, text + at, piece));
+            assert_int_equal(weft_stop_take(&s, false, &out, &found, &e), WEFT_OK);
+            if (found >= 0) break;
+            assert_int_equal(out.n + s.held.n, at + piece);
+            size_t longest = 0;
+            for (int i = 0; i < n; i++)
+                for (size_t k = 1; k < strlen(list[i]) && k <= at + piece; k++)
+                    if (!memcmp(text + at + piece - k, list[i], k) && k > longest) longest = k;
+            assert_int_equal(s.held.n, longest);
+        }
+        if (found < 0) assert_int_equal(weft_stop_take(&s, true, &out, &(int){0}, &e), WEFT_OK);
+        assert_true((found < 0) == (expected < 0));
+        if (found >= 0) assert_string_equal(list[found], list[expected]);
+        assert_int_equal(s.held.n, 0);
+        assert_int_equal(out.n, before);
+        assert_memory_equal(weft_str_z(&out), text, before);
+        weft_str_free(&out);
+        weft_stop_close(&s);
+    }
+}
+
 /* max_tokens, an end token and a stop id at each place of a block of accepted drafts. */
 static void ends_inside_blocks(void **state) {
     (void)state;
     for (int m = 0; m < MODELS; m++) {
-        weft_engine *g = open_model(folders[m], 2, 64, 1);
+        weft_engine *g = open_subject(m, 2, 64, 1);
         weft_request_desc plain = request_of(PLAIN, true), d;
         plain.frequency_penalty = 2;
         record *truth = answer_of(g, plain);
@@ -476,7 +535,7 @@ static void options_mean_what_they_say(void **state) {
     (void)state;
     rows *all = malloc(sizeof *all);
     for (int m = 0; m < MODELS; m++) {
-        weft_engine *g = open_model(folders[m], 2, 64, 1);
+        weft_engine *g = open_subject(m, 2, 64, 1);
         for (int kind = 0; kind < KINDS; kind++) {
             weft_error e = {0};
             weft_request_desc d = request_of(kind, false);
@@ -519,7 +578,7 @@ static void logprobs_are_raw(void **state) {
     (void)state;
     rows *all = malloc(sizeof *all);
     weft_error e = {0};
-    weft_engine *g = open_model(folders[0], 2, 64, 1);
+    weft_engine *g = open_subject(0, 2, 64, 1);
     for (int top = 0; top <= WEFT_MAX_LOGPROBS; top += 5) {
         weft_request_desc d = request_of(ALL, true);
         d.n_stop = d.n_stop_ids = 0;
@@ -549,7 +608,7 @@ static void logprobs_are_raw(void **state) {
 
 static void seeds_and_choices(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 2, 64, 1);
+    weft_engine *g = open_subject(0, 2, 64, 1);
     weft_request_desc d = request_of(PLAIN, true);
     d.has_seed = false;
     d.seed = 42; /* means nothing without has_seed */
@@ -587,7 +646,7 @@ static void seeds_and_choices(void **state) {
 /* A state that turned into NaN ends its request, with an error that says so, and nobody else's. */
 static void broken_logits_end_one_request(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 2, 64, 2);
+    weft_engine *g = open_subject(0, 2, 64, 2);
     for (int kind = PLAIN; kind <= ALL; kind += ALL) {
         weft_request_desc d = request_of(kind, true), other = request_of(LOGPROBS, true);
         record *alone = answer_of(g, other), *broken = calloc(1, sizeof *broken), *mate = calloc(1, sizeof *mate);
@@ -623,7 +682,7 @@ static void nothing_permitted_is_an_error(void **state) {
     (void)state;
     static const int32_t one[] = {5}, two[] = {5, 6};
     for (int warm = 0; warm < 4; warm++) { /* 2, 3: truncated */
-        weft_engine *g = open_model(folders[0], 2, 64, 1);
+        weft_engine *g = open_subject(0, 2, 64, 1);
         weft_request_desc d = request_of(PLAIN, warm % 2);
         if (warm > 1) d.top_k = 10;
         d.allowed = one;
@@ -661,7 +720,7 @@ static void refused(weft_engine *g, weft_request_desc d, const char *says) {
 
 static void impossible_values_are_refused(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 1, 64, 1);
+    weft_engine *g = open_subject(0, 1, 64, 1);
     weft_request_desc good = request_of(PLAIN, false);
     static const weft_logit_bias twice[] = {{3, 1}, {4, 1}, {3, 2}}, beyond[] = {{VOCAB, 1}}, nan[] = {{1, NAN}},
                                  inf[] = {{1, INFINITY}};
@@ -711,7 +770,7 @@ static void impossible_values_are_refused(void **state) {
 
 static void no_allocation_while_generating(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 2, 64, 2);
+    weft_engine *g = open_subject(0, 2, 64, 2);
     for (int kind = 0; kind < KINDS; kind++) {
         weft_request *r[2];
         for (int i = 0; i < 2; i++) {
@@ -732,7 +791,7 @@ static void no_allocation_while_generating(void **state) {
 
 static void out_of_memory_is_an_error(void **state) {
     (void)state;
-    weft_engine *g = open_model(folders[0], 2, 64, 1);
+    weft_engine *g = open_subject(0, 2, 64, 1);
     weft_request_desc d = request_of(ALL, true);
     weft_status s = WEFT_ENOMEM;
     for (uint64_t n = 1; s != WEFT_OK; n++) {
@@ -754,6 +813,7 @@ int main(void) {
         cmocka_unit_test(depth_changes_nothing),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(stop_strings),
+        cmocka_unit_test(stop_strings_in_pieces),
         cmocka_unit_test(ends_inside_blocks),
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(logprobs_are_raw),

@@ -74,7 +74,7 @@ static void route_piece(void *ctx, int row, int worker) {
         choice[best] = -__builtin_inff();
     }
     for (int s = 0; s < top_k; s++) {
-        if (rule->renormalise) weights[s] /= total;
+        if (rule->renormalise) weights[s] /= total + 1e-20f; /* sigmoids may all be 0 */
         weights[s] *= rule->scale;
         if (rule->expert_scale) weights[s] *= rule->expert_scale->v[(int)ids[s]];
     }

@@ -37,14 +37,16 @@ static void centroid_piece(void *ctx, int slot, int worker) {
     }
 }
 
-/* The best centroids, which are taken out of the scores. */
-static void choose(int *chosen, int top, float *scores, int n) {
+/* The best centroids, each once, whatever the scores are. */
+static void choose(int *chosen, int top, const float *scores, int n) {
     for (int t = 0; t < top; t++) {
-        int best = 0;
-        for (int c = 1; c < n; c++)
-            if (scores[c] > scores[best]) best = c; /* a tie stays with the lowest */
+        int best = -1;
+        for (int c = 0; c < n; c++) {
+            bool taken = false;
+            for (int i = 0; i < t && !taken; i++) taken = chosen[i] == c;
+            if (!taken && (best < 0 || scores[c] > scores[best])) best = c; /* a tie stays with the lowest */
+        }
         chosen[t] = best;
-        scores[best] = -__builtin_inff();
     }
 }
 
