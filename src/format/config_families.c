@@ -257,6 +257,9 @@ static weft_status read_gemma_layers(weft_model_config *c, weft_json_at text, in
             c->layer_kind[i] = (i + 1) % interval == 0 ? WEFT_LAYER_ATTENTION : WEFT_LAYER_SLIDING;
     }
     WEFT_TRY(weft_config_int(text, "sliding_window", 1, 1 << 30, &c->window, e));
+    if (c->window == 0 && weft_config_count(c, WEFT_LAYER_SLIDING) &&
+        !json_object_object_get_ex(text.object, "sliding_window", NULL)) /* null says that there is none */
+        return weft_json_need(text, "sliding_window", e);
     for (int i = 0; c->window == 0 && i < c->n_layers; i++) c->layer_kind[i] = WEFT_LAYER_ATTENTION;
     if (weft_config_count(c, WEFT_LAYER_SLIDING) == 0) c->window = 0;
     return WEFT_OK;
@@ -393,7 +396,6 @@ static weft_status read_gemma4(weft_model_config *c, weft_json_at text, weft_err
     bool moe = false;
     WEFT_TRY(read_sizes(c, text, ALL_SAID, e));
     WEFT_TRY(read_intermediate(c, text, e));
-    WEFT_TRY(weft_json_need(text, "sliding_window", e)); /* null where no layer slides */
     WEFT_TRY(read_gemma_layers(c, text, 0, e));
     WEFT_TRY(weft_json_bool(text, "attention_k_eq_v", &c->k_eq_v, e));
     WEFT_TRY(read_gemma4_heads(c, text, e));
