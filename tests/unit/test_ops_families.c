@@ -192,11 +192,12 @@ static void test_sigmoid_router(void **state) {
     /* The numbers of Nemotron's router: scores .9 .8 .3 .1, bias 0 -.5 .4 0, scale 2.5. */
     const double scores[2][E] = {{.9, .8, .3, .1, .01, .01, .01, .01}, {.9, .8, .3, .1, .6, .5, .35, .4}};
     const float bias[E] = {0, -.5f, .4f, 0}, each[E] = {2, 1, 1, 1, 1, 1, 1, 1};
-    float logits[3 * E];
+    float logits[4 * E];
     for (int i = 0; i < 2 * E; i++) logits[i] = (float)log(scores[i / E][i % E] / (1 - scores[i / E][i % E]));
     for (int i = 0; i < E; i++) logits[2 * E + i] = i == 5 ? NAN : 0;
+    for (int i = 0; i < E; i++) logits[3 * E + i] = -200; /* sigmoids that are all 0 */
     weft_dev *d = open_dev(1, false);
-    weft_mat *t = mat(d, logits, 1, 3, E);
+    weft_mat *t = mat(d, logits, 1, 4, E);
     weft_coef *b = coef(d, bias, E), *scale = coef(d, each, E);
     weft_buf *x = weft_buf_make(d, NULL, 0, E), *ids = weft_buf_make(d, NULL, 0, K), *w = weft_buf_make(d, NULL, 0, K);
     weft_moe_layer(d, E, K, 8, 8);
@@ -214,7 +215,7 @@ static void test_sigmoid_router(void **state) {
         {4, 2, false, 1, {0, 4}, {1.5, 1.0}},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        begin(d, 3);
+        begin(d, 4);
         weft_embed(d, x, t, 1);
         weft_route(d, ids, w, x,
                    &(weft_router){.sigmoid = true,
@@ -234,6 +235,8 @@ static void test_sigmoid_router(void **state) {
         }
         read_into(d, w, 2, weight); /* a router that gave NaN makes its row NaN */
         for (int s = 0; s < K; s++) assert_true(isnan(weight[s]));
+        read_into(d, w, 3, weight);
+        for (int s = 0; s < K; s++) assert_true(weight[s] == 0);
     }
     weft_error e;
     static const int bad[][2] = {{3, 1}, {4, 5}, {0, 1}, {8, 1}}; /* no divisor, too many, none, too few experts left */
