@@ -347,6 +347,9 @@ static int print_json(const report *r) {
     put_text(o, "family", c->type);
     put_int(o, "layers", c->n_layers);
     put_int(o, "attention_layers", weft_config_count(c, WEFT_LAYER_ATTENTION));
+    put_int(o, "sliding_layers", weft_config_count(c, WEFT_LAYER_SLIDING));
+    put_int(o, "recurrent_layers", weft_config_count(c, WEFT_LAYER_GDN) + weft_config_count(c, WEFT_LAYER_MAMBA));
+    put_int(o, "window", c->window);
     put_int(o, "hidden_size", c->hidden_size);
     put_int(o, "vocab_size", c->vocab_size);
     put_int(o, "max_position", c->max_position);

@@ -117,7 +117,7 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         }
     }
     g->stats.draft_steps++;
-    weft_status ended = weft_end(g->dev, e);
+    weft_status ended = weft_end(g->dev, s == WEFT_OK ? e : NULL);
     weft_costs_link(&g->costs, weft_now_ns() - start);
     return s == WEFT_OK ? ended : s;
 }

@@ -6,12 +6,18 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/str.h"
 
 void weft_loader_open(weft_loader *l, weft_dev *dev, const weft_model_dir *dir, weft_arena *kept, weft_error *e) {
     *l = (weft_loader){.dev = dev, .dir = dir, .config = &dir->config, .kept = kept, .e = e};
 }
 void weft_loader_close(weft_loader *l) {
     weft_arena_free(&l->arena);
+}
+/* A model may be loaded with its drafter: a message names the checkpoint that it is about. */
+static weft_status from_here(weft_loader *l, weft_status s) {
+    if (s != WEFT_OK && l->e && !weft_starts_with(l->e->text, l->dir->path)) weft_fail_in(l->e, l->dir->path);
+    return s;
 }
 void weft_loader_oom(weft_loader *l, const char *what) {
     if (l->status == WEFT_OK) l->status = weft_fail_oom(l->e, what);
@@ -88,7 +94,7 @@ static source *new_source(weft_loader *l, int64_t n_parts, int64_t copies) {
 }
 
 static bool find(weft_loader *l, const char *path, int64_t experts, int64_t n, int64_t k, weft_weight *w) {
-    if (l->status == WEFT_OK) l->status = weft_weight_find(l->dir->tensors, l->config, path, experts, n, k, w, l->e);
+    if (l->status == WEFT_OK) l->status = from_here(l, weft_weight_find(l->dir->tensors, l->config, path, experts, n, k, w, l->e));
     if (l->status == WEFT_OK && l->sink && l->last != w->values) l->sink(l->sink_ctx, path, w, w->experts * w->n * w->k);
     l->last = w->values;
     return l->status == WEFT_OK;
@@ -271,7 +277,7 @@ float *weft_load_floats(weft_loader *l, const char *name, int rank, const int64_
     size_t n = 1;
     for (int i = 0; i < rank; i++) n *= (size_t)shape[i]; /* sizes of a checked configuration */
     float *v = weft_arena_get(&l->arena, n, sizeof *v);
-    l->status = v ? weft_tensor_read_f32(l->dir->tensors, name, rank, shape, v, l->e) : weft_fail_oom(l->e, name);
+    l->status = v ? from_here(l, weft_tensor_read_f32(l->dir->tensors, name, rank, shape, v, l->e)) : weft_fail_oom(l->e, name);
     if (l->status == WEFT_OK && l->sink) l->sink(l->sink_ctx, name, NULL, (int64_t)n);
     return l->status == WEFT_OK ? v : NULL;
 }
