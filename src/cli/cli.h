@@ -8,7 +8,6 @@
 #include "cli/args.h"
 
 enum { WEFT_EXIT_OK = 0, WEFT_EXIT_FAILURE = 1, WEFT_EXIT_USAGE = 2 };
-enum { WEFT_CLI_DEPTH = 3 }; /* drafts ahead of a token: `weft run` unless told otherwise, and what `weft inspect` plans for */
 
 /* A command: argv[0] is its name, the return value the exit code. */
 int weft_cmd_run(int argc, char **argv);

@@ -411,7 +411,7 @@ int weft_cmd_inspect(int argc, char **argv) {
     bool json = false;
     int64_t context = 0;
     const char *cache = NULL;
-    weft_config want = {.max_depth = WEFT_CLI_DEPTH};
+    weft_config want = {.max_depth = WEFT_MAX_DEPTH}; /* what `weft run` makes room for */
     const weft_option options[] = {
         WEFT_FLAG("json", &json, "The same as a JSON object, sizes in bytes."),
         WEFT_INTEGER("context", "N", &context, 0, MAX_CONTEXT, "0: the usual lengths", "Tokens of context to plan memory for."),
