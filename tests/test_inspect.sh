@@ -41,7 +41,7 @@ check 'JSON: a context beyond the trained one' 0 '"fits": true, "largest_context
 available=$("$weft" inspect --json models/mini | sed -n 's/.*"available": \([0-9]*\).*/\1/p')
 if [ "$available" -lt 34360000000 ]; then verdict='does not fit'; else verdict=fits; fi
 check 'too large' 0 "verdict $verdict: this machine has " --kv f32 --context 4194304 models/mini
-check 'keys and values of 8 bits' 0 '4194304 8.9 GB 26.5 MB 8.9 GB 3.1 MB' --kv int8 --context 4194304 models/mini
+check 'keys and values of 8 bits' 0 '4194304 8.9 GB 26.5 MB 8.9 GB 4.0 MB' --kv int8 --context 4194304 models/mini
 check 'packed weights: too few' 0 'packed at every start: so small a model' models/mini
 check 'packed weights: JSON' 0 '"packed": null, "memory"' --json --cache "$folder/cache" models/mini
 check 'no such folder' 1 '^weft: .*there is no such file or folder' "$folder/none"
