@@ -402,6 +402,52 @@ def ends(model):
         check(r.code == 0 and f" {at} tokens" in r.err and "ended: end token\n" in r.err, f"the end token of {what} is not counted", r)
 
 
+def biases(model):
+    n = len(chat(b"abc"))
+    greedy = answer_ids(model, "abc", "--max-tokens", 9, "--ignore-end")
+    got = answer_ids(model, "abc", "--max-tokens", 9, "--ignore-end", "--bias", "42=1000")
+    check(got is not None and got[n:] == [42] * 9, "an id with a large bias always comes", got)
+    got = answer_ids(model, "abc", "--max-tokens", 40, "--ignore-end", "--bias", f"{greedy[n]}=-inf")
+    check(got is not None and greedy[n] not in got[n:], "a banned id does not come", got)
+    for bad in ("42", "=1", "x=1", "1=", "1=x", "1=nan", "-1=2", "1=2=3", "99999999999=1"):
+        r = run("run", model, "abc", f"--bias={bad}")
+        check(one_line(r, "--bias", "42=-inf") and r.code != 0, f"--bias {bad}: refused", r)
+    r = run("run", model, "abc", "--max-tokens", 9, "--ignore-end", "--logprobs", 2, "--ids-out", suite.path("ids"))
+    lines = [line.replace(":", ",").split(", ") for line in r.err.splitlines()]
+    said = [[(int(w.split()[0]), float(w.split()[1])) for w in line] for line in lines]
+    check(r.code == 0 and [line[0][0] for line in said] == greedy[n:], "log-probabilities of each token", r)
+    check(all(len(line) == 3 and line[0] == line[1] and line[2][1] <= line[1][1] <= 0 for line in said), "and of the likeliest", r)
+
+
+def recommended():
+    """--sampling model takes what generation_config.json says; what the user says comes first; without it answers stay greedy."""
+    def folder(values):
+        m = Model("qwen3_5-dense")
+        m.json["tokenizer.json"] = harness.tiny_tokenizer()
+        if values is not None:
+            m.json["generation_config.json"] = values
+        return m.save(suite.fresh("recommended"))
+
+    def answer(model, *options):
+        return answer_ids(model, "abc", "--max-tokens", 30, "--ignore-end", "--seed", 4, *options)
+
+    values = {"do_sample": True, "temperature": 0.8, "top_k": 6, "top_p": 0.9, "repetition_penalty": 1.2, "min_p": 0.01}
+    model, plain = folder(values), folder(None)
+    explicit = [f"--{k.replace('_', '-')}={v}" for k, v in values.items() if k != "do_sample"]
+    want = answer(plain, *explicit)
+    check(answer(model) == answer(plain), "without --sampling the model's recommendation is not used")
+    check(answer(model, "--sampling", "model") == want, "--sampling model is what the file says")
+    check(answer(model, "--sampling", "greedy") == answer(plain), "--sampling greedy")
+    check(answer(model, "--sampling=model", "--temperature=0", "--repetition-penalty=1") == answer(plain), "options come before the file")
+    check(answer(folder({**values, "do_sample": False}), "--sampling=model") == answer(plain, "--repetition-penalty=1.2"), "do_sample false is greedy")
+    check(answer(folder({"do_sample": True}), "--sampling=model") == answer(plain, "--temperature=1"), "do_sample alone is temperature 1")
+    r = run("run", plain, "abc", "--sampling=model")
+    check(one_line(r, "no ", "generation_config.json"), "nothing is recommended", r)
+    for key, bad in (("temperature", -1), ("temperature", "hot"), ("top_k", 1.5), ("top_p", 2), ("repetition_penalty", 0)):
+        r = run("run", folder({**values, key: bad}), "abc", "--sampling=model")
+        check(one_line(r, "generation_config.json", key), f"{key} {bad!r} in the file", r)
+
+
 # ---- streams and signals ----
 
 
@@ -612,6 +658,8 @@ def main():
     choosing(tiny)
     drafts(tiny)
     ends(tiny)
+    biases(tiny)
+    recommended()
     streams(tiny)
     long_context(tiny)
     statistics(tiny)

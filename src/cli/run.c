@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/ids.h"
 #include "cli/input.h"
+#include "cli/sampling.h"
 #include "format/model_dir.h"
 #include "weft.h"
 
@@ -22,8 +23,8 @@ typedef struct options {
     const char *system;
     weft_texts vars, stop;
     const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
-    int64_t max_tokens, min_tokens, seed, depth, threads, chunk, context, top_k; /* seed -1: drawn */
-    double temperature, top_p, min_p, repetition, presence, frequency;
+    int64_t max_tokens, min_tokens, depth, threads, chunk, context;
+    weft_cli_sampling sampling;
     bool raw, stats, precise, ignore_end, no_lookup;
 } options;
 
@@ -52,6 +53,7 @@ static double rate(uint64_t n, uint64_t ns) {
 /* What came of a request. */
 typedef struct outcome {
     const char *ended; /* why the answer did; NULL: it failed, or was interrupted */
+    bool drawn;        /* with this seed */
     uint64_t seed;
 } outcome;
 
@@ -73,7 +75,7 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, const options *o
         fprintf(stderr, ", ended: %s\n", out->ended);
     else
         fputs(interrupted ? ", interrupted\n" : "\n", stderr);
-    if (o->temperature > 0) fprintf(stderr, "seed      %llu\n", (unsigned long long)out->seed);
+    if (out->drawn) fprintf(stderr, "seed      %llu\n", (unsigned long long)out->seed);
     if (!info.drafts && o->depth) fputs("drafter   none: this checkpoint has no MTP head, and no --draft was given\n", stderr);
     if (s.drafted[0]) {
         fputs("drafts    accepted", stderr);
@@ -111,6 +113,7 @@ static weft_status generate(weft_engine *g, const options *o, weft_request *r, c
     while (!interrupted && weft_run_step(g, &ev, &n)) {
         for (size_t i = 0; i < n; i++) {
             if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
+            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0) weft_cli_print_logprobs(&ev[i]);
             if (ev[i].kind != WEFT_EVENT_END) continue;
             if (ev[i].reason == WEFT_END_ERROR) {
                 *e = *ev[i].error;
@@ -162,20 +165,12 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
     if (s == WEFT_OK) {
         int64_t room = info.context - (int64_t)n_prompt;
         weft_request *r = NULL;
+        weft_logit_bias bias[WEFT_TEXTS_MOST];
         int max_tokens = (int)(o->max_tokens < room ? o->max_tokens : room);
         weft_request_desc d = {.prompt = prompt,
                                .n_prompt = n_prompt,
                                .max_tokens = max_tokens,
                                .min_tokens = o->min_tokens < max_tokens ? (int)o->min_tokens : max_tokens,
-                               .repetition_penalty = (float)o->repetition,
-                               .frequency_penalty = (float)o->frequency,
-                               .presence_penalty = (float)o->presence,
-                               .temperature = o->temperature,
-                               .top_k = (int)o->top_k,
-                               .top_p = (float)o->top_p,
-                               .min_p = (float)o->min_p,
-                               .has_seed = o->seed >= 0,
-                               .seed = (uint64_t)o->seed,
                                .stop = o->stop.v,
                                .n_stop = (size_t)o->stop.n,
                                .depth = (int)o->depth,
@@ -183,7 +178,9 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
                                .ignore_end = o->ignore_end,
                                .drafts = o->drafts ? drafts.v : NULL,
                                .n_drafts = drafts.n};
-        s = weft_submit(g, &d, &r, e);
+        s = weft_cli_sampling_take(&o->sampling, o->model, bias, &d, e);
+        if (s == WEFT_OK) s = weft_submit(g, &d, &r, e);
+        out->drawn = d.temperature > 0;
         if (s == WEFT_OK) out->seed = weft_request_seed(r);
         if (s == WEFT_OK) s = generate(g, o, r, &out->ended, e);
         weft_request_close(r);
@@ -242,7 +239,8 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .seed = -1, .top_p = 1, .repetition = 1};
+    options o = {.max_tokens = 512, .sampling = WEFT_CLI_SAMPLING};
+    weft_cli_sampling *choosing = &o.sampling;
     const char *depth = "auto";
     const weft_option table[] = {
         WEFT_FLAG("raw", &o.raw, "The prompt is the text itself, control tokens included, not a turn of a chat."),
@@ -252,16 +250,25 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_TEXTS("stop", "TEXT", &o.stop, "The answer ends before TEXT. May be repeated."),
         WEFT_FLAG("stats", &o.stats, "Speed, accepted drafts, the seed and why the answer ended, on standard error."),
         WEFT_HEADING("Choosing tokens"),
-        WEFT_NUMBER("temperature", "T", &o.temperature, 0, 100, NULL, "0: the likeliest token each time. Higher: more variety."),
-        WEFT_INTEGER("top-k", "K", &o.top_k, 0, INT32_MAX, "0: all", "Only the K likeliest tokens."),
-        WEFT_NUMBER("top-p", "P", &o.top_p, 0.0001, 1, NULL, "Only the likeliest tokens that together reach this probability."),
-        WEFT_NUMBER("min-p", "P", &o.min_p, 0, 1, NULL, "Only tokens at least P times as likely as the likeliest."),
-        WEFT_INTEGER("seed", "S", &o.seed, 0, INT64_MAX, "random",
+        WEFT_TEXT("sampling", "WHOSE", &choosing->from, "greedy|model", NULL,
+                  "Where values come from that the options below do not give. greedy: the likeliest token each time; model: what "
+                  "its publisher recommends in generation_config.json."),
+        WEFT_NUMBER("temperature", "T", &choosing->temperature, 0, 100, "0",
+                    "0: the likeliest token each time. Higher: more variety."),
+        WEFT_INTEGER("top-k", "K", &choosing->top_k, 0, INT32_MAX, "0: all", "Only the K likeliest tokens."),
+        WEFT_NUMBER("top-p", "P", &choosing->top_p, 0.0001, 1, "1: all",
+                    "Only the likeliest tokens that together reach this probability."),
+        WEFT_NUMBER("min-p", "P", &choosing->min_p, 0, 1, "0: all", "Only tokens at least P times as likely as the likeliest."),
+        WEFT_INTEGER("seed", "S", &choosing->seed, 0, INT64_MAX, "random",
                      "The same seed and settings give the same answer, every time; --stats tells it."),
-        WEFT_NUMBER("repetition-penalty", "X", &o.repetition, 0.01, 100, NULL,
+        WEFT_NUMBER("repetition-penalty", "X", &choosing->repetition, 0.01, 100, "1: none",
                     "Logits of tokens in prompt and answer are divided by X, negative ones multiplied."),
-        WEFT_NUMBER("presence-penalty", "X", &o.presence, -100, 100, NULL, "Is subtracted from logits of tokens in the answer."),
-        WEFT_NUMBER("frequency-penalty", "X", &o.frequency, -100, 100, NULL, "The same for each time that the token came."),
+        WEFT_NUMBER("presence-penalty", "X", &choosing->presence, -100, 100, NULL,
+                    "Is subtracted from logits of tokens in the answer."),
+        WEFT_NUMBER("frequency-penalty", "X", &choosing->frequency, -100, 100, NULL, "The same for each time that the token came."),
+        WEFT_TEXTS("bias", "ID=X", &choosing->bias, "Is added to the logit of a token; -inf bans it. May be repeated."),
+        WEFT_INTEGER("logprobs", "N", &choosing->logprobs, 0, WEFT_MAX_LOGPROBS, "none",
+                     "Log-probabilities on standard error: the id and its own of each token, then those of the N likeliest."),
         WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
         WEFT_HEADING("Speed (none of these changes the answer)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
