@@ -16,6 +16,7 @@
 #include "engine/depth.h"
 #include "engine/ngrams.h"
 #include "engine/stop.h"
+#include "engine/tuned.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -99,9 +100,12 @@ struct weft_engine {
     weft_logprob *tops; /* [events * WEFT_MAX_LOGPROBS] */
     weft_stats stats;
     weft_costs costs;
-    weft_depth_wish *wishes;  /* [max_requests] */
-    uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
-    bool warned;              /* about them */
+    weft_acceptance accepted[WEFT_DRAFTERS]; /* where requests begin */
+    weft_tuned_key tuned_for;                /* of the table that `weft tune` makes for this engine */
+    weft_str tuned_path;                     /* where that is kept; empty: nowhere */
+    weft_depth_wish *wishes;                 /* [max_requests] */
+    uint64_t drafted, agreed;                /* first drafts of the drafter itself, and how many of them were right */
+    bool warned;                             /* about them */
 };
 
 /* Pages of layers with a sliding window that a request holds at most, at `rows` rows in a pass. */
