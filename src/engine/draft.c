@@ -107,6 +107,7 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         weft_picked picked = {0};
         s = weft_read_pick(g->dev, i, &picked, e);
         r->stats.draft_steps++;
+        if (r->trace) picked.id = weft_trace_draft(r->trace, r->ids.n - r->n_prompt, depth, g->info.vocab, picked.id);
         if (depth < r->n_draft) continue;                /* the rest was looked up; its row stays, so that the others keep theirs */
         r->draft[depth] = picked.id < 0 ? 0 : picked.id; /* a head that gives NaN drafts badly, no more */
         r->draft_from[depth] = WEFT_DRAFTER_MODEL;

@@ -16,6 +16,7 @@
 #include "engine/depth.h"
 #include "engine/ngrams.h"
 #include "engine/stop.h"
+#include "engine/trace.h"
 #include "engine/tuned.h"
 #include "format/model_dir.h"
 #include "model/model.h"
@@ -38,6 +39,7 @@ struct weft_request {
     int depth;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
+    const weft_trace *trace; /* tests and benchmarks set it after weft_submit(); else NULL */
 
     int done, stored, replay;
     int journal; /* the half that the last pass wrote */

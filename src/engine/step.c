@@ -145,6 +145,8 @@ static void absorb(weft_request *r, int *logit) {
             end(r, WEFT_END_ERROR, -1);
             return;
         }
+        size_t said = r->ids.n - r->n_prompt;
+        if (r->trace && said < r->trace->n) picked.id = r->trace->answer[said];
         int32_t id = picked.id;
         if (i < r->n_draft) {
             g->stats.drafted[i]++;
