@@ -13,12 +13,11 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
-#include "base/vec.h"
 #include "cli/cli.h"
+#include "cli/pace.h"
 #include "cli/report.h"
 #include "cli/series.h"
 #include "cli/tune_prompts.h"
-#include "engine/engine.h"
 
 enum {
     DEPTHS = WEFT_TUNED_DEPTHS, /* 0 .. 8, and auto, which is the last */
@@ -33,13 +32,6 @@ typedef struct options {
     bool precise, retune, json;
 } options;
 
-typedef WEFT_VEC(double) samples;
-
-/* Drafts of one kind at one position: verified, and right. */
-typedef struct tally {
-    uint64_t drafted, right;
-} tally;
-
 typedef struct tune {
     const options *o;
     weft_engine *g;
@@ -49,10 +41,8 @@ typedef struct tune {
     int round;
 
     weft_series tok_s[DEPTHS], ratio[DEPTHS];
-    uint64_t tokens[DEPTHS], passes[DEPTHS];
-    tally at[DEPTHS][WEFT_MAX_DEPTH];
-    tally from[WEFT_DRAFTERS][WEFT_MAX_DEPTH]; /* of the fixed depths: auto drafts where it expects to be right */
-    samples pass[ROWS + 1], link;
+    weft_pace pace[DEPTHS];
+    weft_pace_times times;
 } tune;
 
 static int depth_of(int i) {
@@ -60,26 +50,6 @@ static int depth_of(int i) {
 }
 
 /* ---- one answer ---------------------------------------------------------------------------------------------------------- */
-
-/* What the step between two states of the counts did. */
-static bool note_step(tune *t, int i, const weft_request *r, const weft_stats *was, const weft_stats *is) {
-    uint64_t rows = is->rows - was->rows, links = is->draft_steps - was->draft_steps;
-    bool ok = true;
-    if (is->prefill_ns != was->prefill_ns) return true;
-    t->passes[i]++;
-    if (rows >= 1 && rows <= ROWS) ok = weft_vec_push(&t->pass[rows], (double)(is->decode_ns - was->decode_ns));
-    if (links) ok = ok && weft_vec_push(&t->link, (double)(is->draft_ns - was->draft_ns) / (double)links);
-    for (int d = 0; d < WEFT_MAX_DEPTH; d++) {
-        if (is->drafted[d] == was->drafted[d]) break;
-        bool right = is->accepted[d] != was->accepted[d];
-        t->at[i][d].drafted++;
-        t->at[i][d].right += right;
-        if (depth_of(i) == WEFT_DEPTH_AUTO) continue;
-        t->from[r->draft_from[d]][d].drafted++;
-        t->from[r->draft_from[d]][d].right += right;
-    }
-    return ok;
-}
 
 /* Answers the prompt at the i-th depth; *seconds: of decoding, that is, of all tokens but the first. */
 static weft_status answer(tune *t, int prompt, int i, double *seconds, weft_error *e) {
@@ -89,25 +59,7 @@ static weft_status answer(tune *t, int prompt, int i, double *seconds, weft_erro
                            .max_tokens = tokens,
                            .min_tokens = tokens, /* no early end */
                            .depth = depth_of(i)};
-    weft_request *r = NULL;
-    weft_stats from, was, is;
-    const weft_event *events;
-    size_t n;
-    WEFT_TRY(weft_submit(t->g, &d, &r, e));
-    weft_status s = WEFT_OK;
-    weft_engine_stats(t->g, &from);
-    was = from;
-    while (s == WEFT_OK && weft_run_step(t->g, &events, &n)) {
-        for (size_t k = 0; k < n && s == WEFT_OK; k++)
-            if (events[k].error) *e = *events[k].error, s = e->code;
-        weft_engine_stats(t->g, &is);
-        if (!note_step(t, i, r, &was, &is)) s = weft_fail_oom(e, "measurements");
-        was = is;
-    }
-    weft_request_close(r);
-    t->tokens[i] += (uint64_t)tokens - 1;
-    *seconds = (double)(is.decode_ns - from.decode_ns + is.draft_ns - from.draft_ns) * 1e-9;
-    return s;
+    return weft_pace_answer(t->g, &d, NULL, &t->pace[i], &t->times, seconds, e);
 }
 
 /* ---- the rounds ---------------------------------------------------------------------------------------------------------- */
@@ -140,15 +92,6 @@ static weft_status run_round(tune *t, weft_error *e) {
     return WEFT_OK;
 }
 
-static void forget(tune *t) {
-    for (int r = 0; r <= ROWS; r++) t->pass[r].n = 0;
-    t->link.n = 0;
-    memset(t->tokens, 0, sizeof t->tokens);
-    memset(t->passes, 0, sizeof t->passes);
-    memset(t->at, 0, sizeof t->at);
-    memset(t->from, 0, sizeof t->from);
-}
-
 /* Nothing that an older table said takes part. */
 static weft_status measure(tune *t, weft_error *e) {
     double unused;
@@ -157,17 +100,24 @@ static weft_status measure(tune *t, weft_error *e) {
     progress(t, 0);
     WEFT_TRY(answer(t, 0, 0, &unused, e));
     WEFT_TRY(answer(t, 0, WEFT_MAX_DEPTH, &unused, e));
-    forget(t);
+    memset(t->pace, 0, sizeof t->pace);
+    weft_pace_times_clear(&t->times);
     for (; t->round < t->o->rounds; t->round++) WEFT_TRY(run_round(t, e));
     return WEFT_OK;
 }
 
-/* A share of few drafts leans on what is assumed of unmeasured ones. */
-static float share_of(const tally *all, int depth, weft_drafter from) {
+/* Over the fixed depths, as auto drafts where it expects to be right. A share of few drafts leans on what is assumed of unmeasured
+ * ones. */
+static float share_of(const tune *t, weft_drafter from, int depth) {
     const weft_acceptance unmeasured = {{0}};
     const float weight = 2, least = 0.005f;
-    if (!all->drafted) return 0;
-    float share = ((float)all->right + weight * weft_acceptance_at(&unmeasured, depth, from)) / ((float)all->drafted + weight);
+    uint64_t drafted = 0, right = 0;
+    for (int i = 0; i <= WEFT_MAX_DEPTH; i++) {
+        drafted += t->pace[i].from[from][depth].drafted;
+        right += t->pace[i].from[from][depth].right;
+    }
+    if (!drafted) return 0;
+    float share = ((float)right + weight * weft_acceptance_at(&unmeasured, depth, from)) / ((float)drafted + weight);
     return share > least ? share : least;
 }
 
@@ -177,9 +127,9 @@ static void conclude(tune *t, weft_tuned *table) {
                           .date = (int64_t)time(NULL),
                           .rounds = (int)t->o->rounds,
                           .tokens = (int)t->o->tokens,
-                          .link_ns = weft_median(t->link.v, t->link.n),
+                          .link_ns = weft_pace_link_ns(&t->times),
                           .n_depths = DEPTHS};
-    for (int r = 1; r <= ROWS; r++) table->pass_ns[r] = weft_median(t->pass[r].v, t->pass[r].n);
+    for (int r = 1; r <= ROWS; r++) table->pass_ns[r] = weft_pace_pass_ns(&t->times, r);
     for (int i = 0; i < DEPTHS; i++) {
         weft_tuned_depth *d = &table->depths[i];
         *d = (weft_tuned_depth){.depth = depth_of(i),
@@ -187,12 +137,11 @@ static void conclude(tune *t, weft_tuned *table) {
                                 .ratio = weft_series_median(&t->ratio[i]),
                                 .least = weft_series_least(&t->ratio[i]),
                                 .most = weft_series_most(&t->ratio[i]),
-                                .tokens_per_pass = (double)t->tokens[i] / (double)t->passes[i]};
-        for (int k = 0; k < WEFT_MAX_DEPTH; k++)
-            d->accepted[k] = t->at[i][k].drafted ? (double)t->at[i][k].right / (double)t->at[i][k].drafted : -1;
+                                .tokens_per_pass = (double)t->pace[i].tokens / (double)t->pace[i].passes};
+        for (int k = 0; k < WEFT_MAX_DEPTH; k++) d->accepted[k] = weft_pace_share(&t->pace[i], k);
     }
     for (int f = 0; f < WEFT_DRAFTERS; f++)
-        for (int k = 0; k < WEFT_MAX_DEPTH; k++) table->accepted[f][k] = share_of(&t->from[f][k], k, (weft_drafter)f);
+        for (int k = 0; k < WEFT_MAX_DEPTH; k++) table->accepted[f][k] = share_of(t, (weft_drafter)f, k);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
@@ -380,8 +329,7 @@ static int open_and_run(const options *o) {
         s = run(t, table, &e);
         progress_end();
         for (int i = 0; i < WEFT_TUNE_PROMPTS; i++) weft_ids_free(t->prompts[i]);
-        for (int r = 0; r <= ROWS; r++) weft_vec_free(&t->pass[r]);
-        weft_vec_free(&t->link);
+        weft_pace_times_free(&t->times);
         weft_engine_close(t->g);
     }
     weft_free(t);
