@@ -5,17 +5,19 @@
  * between it and `done` were speculative when they ran, were accepted since, and wait in the journal to be folded by the next
  * pass. So always
  *     stored + replay == done,   done <= n ids,   and while it generates: done + 1 == n ids (one pending token).
- * Pages of layers that see all keys are taken for the whole request at the start. Layers with a sliding window have pages of their
- * own kind: a request holds those of positions done - window - 1 and above only, as far as rows have been written.
- * weft_engine_check() asserts this after every step. */
+ * Tokens that may belong to a stop string stand at the end of ids before they belong to the answer (answer.h). When that stop
+ * string is complete the answer ends before them, but they stay in ids, as caches and state have gone over them: a state exists at
+ * `done` alone, so a prefix that ends earlier cannot be kept without a snapshot there. Pages of layers that see all keys are taken
+ * for the whole request at the start. Layers with a sliding window have pages of their own kind: a request holds those of positions
+ * done - window - 1 and above only, as far as rows have been written. weft_engine_check() asserts this after every step. */
 #ifndef WEFT_ENGINE_ENGINE_H
 #define WEFT_ENGINE_ENGINE_H
 
 #include "cache/index_pool.h"
+#include "engine/answer.h"
 #include "engine/choose.h"
 #include "engine/depth.h"
 #include "engine/ngrams.h"
-#include "engine/stop.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -33,7 +35,6 @@ struct weft_request {
     size_t n_prompt;
     size_t max_tokens;
     weft_choosing choosing;
-    weft_stop stop;
     int depth;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
@@ -58,8 +59,7 @@ struct weft_request {
     int row;            /* first row in this step; rows: how many of them are certain, 0: not in it */
     int certain;
 
-    weft_decoder decoder;
-    weft_str text; /* decided: what the events of this step point into */
+    weft_answer answer;
     weft_error error;
     weft_stats stats;
 };
@@ -93,10 +93,7 @@ struct weft_engine {
     weft_request **drafting; /* [max_requests] */
     weft_pick *picks;        /* [logit rows]: how to choose each token */
     weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
-    weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
-    size_t n_events;
-    size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
-    weft_logprob *tops; /* [events * WEFT_MAX_LOGPROBS] */
+    weft_events events;
     weft_stats stats;
     weft_costs costs;
     weft_depth_wish *wishes;  /* [max_requests] */
@@ -135,6 +132,19 @@ weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_
 static inline int weft_logit_rows(const weft_config *c) {
     return c->max_requests * (1 + c->max_depth);
 }
+
+/* A request's stop strings, and room for all that a step can let out. */
+weft_status weft_answer_open(weft_request *r, const weft_request_desc *d, weft_error *e);
+void weft_answer_close(weft_answer *a);
+/* Before a step: room for the events of every request, n_draft and one more token each, and what was held back. */
+weft_status weft_answer_room(weft_engine *g, weft_error *e);
+/* The next token: the answer goes on with it, or has ended at a stop string (WEFT_ENDED), of which it holds the last byte. On
+ * failure r->error says why. */
+weft_status weft_answer_add(weft_request *r, const weft_picked *picked);
+/* The answer ends, not with a stop string. token: the end token; -1: it was none. */
+void weft_answer_end(weft_request *r, weft_end_reason reason, int32_t token);
+/* The step is over: its events may be read. */
+void weft_answer_publish(weft_engine *g);
 
 /* NULL, or which invariant is broken. */
 const char *weft_engine_check(const weft_engine *g);
