@@ -178,9 +178,11 @@ typedef struct weft_request_desc {
     size_t n_stop;
     const int32_t *stop_ids; /* end tokens of this request beside the model's */
     size_t n_stop_ids;
-    bool ignore_end;  /* the model's end tokens do not end the answer (tests, benchmarks) */
-    bool logprobs;    /* events tell each token's log-probability, */
-    int top_logprobs; /* and those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
+    bool ignore_end;      /* the model's end tokens do not end the answer (tests, benchmarks) */
+    bool logprobs;        /* events tell each token's log-probability, */
+    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt, each after a row of the output head: takes time
+                           */
+    int top_logprobs;     /* both with those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
 
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
      * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and nothing else. */
@@ -201,17 +203,21 @@ uint64_t weft_request_seed(const weft_request *request);
 /* All ids so far: the prompt, then those that have had an event. Valid until the next call on the engine. */
 const int32_t *weft_request_ids(const weft_request *request, size_t *n);
 
+typedef struct weft_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm */
+} weft_logprob;
+/* Of prompt[i] after those before it, i >= 1, and of the likeliest ids in its place, top[n_top], as an event has them. All are
+ * known when the first TOKEN or the END comes that is no error, and valid until the request is closed. False: unknown, or not asked
+ * for. */
+bool weft_request_prompt_logprob(const weft_request *request, size_t i, float *logprob, const weft_logprob **top, int *n_top);
+
 typedef enum weft_event_kind { WEFT_EVENT_TOKEN, WEFT_EVENT_END } weft_event_kind;
 typedef enum weft_end_reason {
     WEFT_END_STOP,   /* an end token, a stop id or a stop string */
     WEFT_END_LENGTH, /* max_tokens */
     WEFT_END_ERROR,  /* event.error says what */
 } weft_end_reason;
-
-typedef struct weft_logprob {
-    int32_t id;
-    float logprob; /* natural logarithm */
-} weft_logprob;
 
 /* Stop strings. A token that may hold a byte of one has no event until that is decided, so that a step may bring no token, or
  * several at once. Those that do hold a byte of the stop string that ends the answer never have one: they are not among the

@@ -125,7 +125,8 @@ static weft_status check_numbers(const weft_request_desc *d, weft_error *e) {
         if (!(all[i].value >= all[i].least && all[i].value <= all[i].most))
             return weft_fail(e, WEFT_EINVAL, "%s of %.10g is outside %.10g..%.10g", all[i].name, all[i].value, all[i].least,
                              all[i].most);
-    if (d->top_logprobs && !d->logprobs) return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
+    if (d->top_logprobs && !d->logprobs && !d->prompt_logprobs)
+        return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
     return WEFT_OK;
 }
 

@@ -72,10 +72,11 @@ static weft_status open_folders(weft_folders *f, const weft_config *config, weft
     if (s != WEFT_OK) close_folders(f);
     return s;
 }
-/* The model, and room for a row of shaped logits of each token that a step chooses. */
+/* The model, room for a row of shaped logits of each token that a step chooses, and for picks of prompts. */
 static weft_status load_model(weft_model **model, weft_kept **kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
                               weft_error *e) {
     WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
+    weft_pick_layer(dev, weft_pick_rows(c), weft_model_vocab(*model));
     *kept = weft_kept_make(dev, weft_logit_rows(c), weft_model_vocab(*model));
     return *kept ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
@@ -161,13 +162,14 @@ static weft_status mark_allowed(weft_engine *g, weft_error *e) {
 static weft_status make_tables(weft_engine *g, weft_error *e) {
     const weft_config *c = &g->config;
     size_t requests = (size_t)c->max_requests, vocab = (size_t)weft_model_vocab(g->model);
+    size_t picks = (size_t)(weft_logit_rows(c) + weft_pick_rows(c));
     g->requests = weft_calloc(requests, sizeof *g->requests);
     g->drafting = weft_calloc(requests, sizeof *g->drafting);
     g->wishes = weft_calloc(requests, sizeof *g->wishes);
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
-    g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
-    g->picks = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->picks);
+    g->rows = weft_calloc(picks, sizeof *g->rows);
+    g->picks = weft_calloc(picks, sizeof *g->picks);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
     if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed)
         return weft_fail_oom(e, "the engine's tables");
@@ -261,6 +263,7 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->rows);
     weft_free(g->picks);
     weft_free(g->allowed);
+    weft_free(g->masks);
     weft_vec_free(&g->events.list);
     weft_vec_free(&g->events.beside);
     weft_model_close(g->model);
@@ -375,6 +378,7 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
     }
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
     WEFT_TRY(weft_answer_open(r, d, e));
+    WEFT_TRY(weft_prompt_open(r, d, e));
     return weft_place_take(r, all, e);
 }
 
@@ -410,6 +414,7 @@ void weft_request_close(weft_request *r) {
     weft_ngrams_close(&r->ngrams);
     weft_choosing_close(&r->choosing);
     weft_answer_close(&r->answer);
+    weft_prompt_close(&r->prompt);
     weft_free(r);
 }
 

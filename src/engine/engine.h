@@ -24,6 +24,14 @@
 #include "text/tokenizer.h"
 #include "weft.h"
 
+/* Log-probabilities of a prompt's ids, by position; {0}: not asked for. */
+typedef struct weft_prompt {
+    float *logprob;    /* [n_prompt] */
+    weft_logprob *top; /* [n_prompt, top_logprobs], of each the first n_top; NULL: none asked for */
+    int n_top;
+    size_t known; /* of ids 1 .. known - 1 */
+} weft_prompt;
+
 typedef enum weft_phase { WEFT_PROMPT, WEFT_DECODE, WEFT_ENDED } weft_phase;
 
 struct weft_request {
@@ -60,6 +68,7 @@ struct weft_request {
     int certain;
 
     weft_answer answer;
+    weft_prompt prompt;
     weft_error error;
     weft_stats stats;
 };
@@ -89,11 +98,12 @@ struct weft_engine {
     weft_plan plan;
     int32_t *tokens;         /* [max_rows] */
     weft_span *spans;        /* [max_spans] */
-    int *rows;               /* [logit rows] */
+    int *rows;               /* [logit rows + pick rows]: those of tokens to choose, then those of prompts */
     weft_request **drafting; /* [max_requests] */
-    weft_pick *picks;        /* [logit rows]: how to choose each token */
+    weft_pick *picks;        /* [as rows]: how to choose each token */
     weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
     weft_events events;
+    uint64_t *masks; /* [pick rows, vocabulary / 64]: of prompts' ids, zero between steps; NULL: nobody has asked yet */
     weft_stats stats;
     weft_costs costs;
     weft_depth_wish *wishes;  /* [max_requests] */
@@ -133,6 +143,12 @@ static inline int weft_logit_rows(const weft_config *c) {
     return c->max_requests * (1 + c->max_depth);
 }
 
+/* A request that wants log-probabilities of its prompt: checks, room. */
+weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e);
+void weft_prompt_close(weft_prompt *p);
+/* Inside a step, when the trunk has run: those of all prompts that have rows in it. A prompt whose logits are not finite ends. */
+weft_status weft_prompts_score(weft_engine *g, weft_error *e);
+
 /* A request's stop strings, and room for all that a step can let out. */
 weft_status weft_answer_open(weft_request *r, const weft_request_desc *d, weft_error *e);
 void weft_answer_close(weft_answer *a);
@@ -145,6 +161,12 @@ weft_status weft_answer_add(weft_request *r, const weft_picked *picked);
 void weft_answer_end(weft_request *r, weft_end_reason reason, int32_t token);
 /* The step is over: its events may be read. */
 void weft_answer_publish(weft_engine *g);
+
+/* Rows that tokens can be picked for in one call: more than those of answers, as a call reads the whole output head. */
+static inline int weft_pick_rows(const weft_config *c) {
+    int many = c->chunk < 64 ? c->chunk : 64, few = weft_logit_rows(c);
+    return many > few ? many : few;
+}
 
 /* NULL, or which invariant is broken. */
 const char *weft_engine_check(const weft_engine *g);

@@ -40,7 +40,7 @@ static int gather(weft_engine *g, weft_step *step) {
                 weft_pick *pick = &g->picks[wanted];
                 *pick = weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, j, g->kept, wanted++);
                 pick->log_sum = r->choosing.logprobs;
-                pick->top = r->choosing.top;
+                pick->top = r->choosing.logprobs ? r->choosing.top : 0;
             }
         r->stats.passes++;
         r->stats.rows += (uint64_t)(certain + r->n_draft);
@@ -67,6 +67,10 @@ static void absorb(weft_request *r, int *logit) {
     weft_engine *g = r->engine;
     int base = r->done, first = *logit;
     bool last = (size_t)base + (size_t)r->certain == r->ids.n;
+    if (r->phase == WEFT_ENDED) { /* its prompt failed */
+        *logit += last;
+        return;
+    }
     r->done = r->stored = base + r->certain;
     r->replay = 0;
     r->journal = 1 - r->journal;
@@ -134,8 +138,10 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     if (!step.n_rows) return WEFT_OK;
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
+    weft_status scored = weft_prompts_score(g, e);
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
-    WEFT_TRY(weft_end(g->dev, e));
+    weft_status ended = weft_end(g->dev, scored == WEFT_OK ? e : NULL);
+    if (scored != WEFT_OK || ended != WEFT_OK) return scored != WEFT_OK ? scored : ended;
     int logit = 0;
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];

@@ -114,6 +114,9 @@ static void put(record *r, const void *bytes, size_t n) {
 }
 
 static void note(const weft_event *ev, size_t n) {
+    float logprob;
+    const weft_logprob *top;
+    int n_top;
     for (size_t i = 0; i < n; i++, ev++) {
         record *r = weft_request_user(ev->request);
         assert_true(weft_str_add(&r->text, ev->text, ev->n_text));
@@ -123,6 +126,10 @@ static void note(const weft_event *ev, size_t n) {
         put(r, &ev->logprob, sizeof ev->logprob);
         for (int k = 0; k < ev->n_top; k++) put(r, &ev->top[k], sizeof ev->top[k]);
         if (ev->kind != WEFT_EVENT_END) continue;
+        for (size_t k = 1; weft_request_prompt_logprob(ev->request, k, &logprob, &top, &n_top); k++) {
+            put(r, &logprob, sizeof logprob);
+            for (int t = 0; t < n_top; t++) put(r, &top[t], sizeof *top);
+        }
         r->a.reason = ev->reason;
         r->stop = ev->stop;
         r->token = ev->token;
@@ -177,6 +184,7 @@ enum {
     MIN_P,
     CHOICE,
     LOGPROBS,
+    PROMPT_LOGPROBS,
     STOP,
     ALL,
     KINDS
@@ -214,6 +222,7 @@ static weft_request_desc request_of(int kind, bool warm) {
     if (kind == MIN_P || all) d.min_p = 0.02f;
     if (kind == CHOICE || all) d.choice = 3;
     if (kind == LOGPROBS || all) d.logprobs = true, d.top_logprobs = all ? 3 : 20;
+    if (kind == PROMPT_LOGPROBS || all) d.prompt_logprobs = true, d.top_logprobs = all ? 3 : 20;
     if (kind == STOP || all) d.stop = stops, d.n_stop = sizeof stops / sizeof *stops;
     return d;
 }
@@ -890,6 +899,7 @@ static void impossible_values_are_refused(void **state) {
     REFUSED("top_logprobs", d.logprobs = true, d.top_logprobs = 21);
     REFUSED("top_logprobs", d.logprobs = true, d.top_logprobs = -1);
     REFUSED("top_logprobs without logprobs", d.top_logprobs = 1);
+    REFUSED("top_logprobs", d.prompt_logprobs = true, d.top_logprobs = 21);
     REFUSED("two logit biases", d.bias = twice, d.n_bias = 3);
     REFUSED("320", d.bias = beyond, d.n_bias = 1);
     REFUSED("not a number", d.bias = nan, d.n_bias = 1);
@@ -905,6 +915,8 @@ static void impossible_values_are_refused(void **state) {
     REFUSED("longer than", d.stop = too_long, d.n_stop = 1);
     REFUSED("at most 64", d.stop = many, d.n_stop = WEFT_MAX_STOP + 1);
     free(endless);
+    g->allowed[good.prompt[2]] = false; /* an id of the model that its tokenizer does not have */
+    REFUSED("has no log-probability", d.prompt_logprobs = true);
     weft_engine_close(g);
     g = open_model("tests/data/golden/qwen3_5-dense", 1, 64, 1);
     REFUSED("tokenizer", d.stop = stops, d.n_stop = 1);
