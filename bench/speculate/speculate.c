@@ -326,8 +326,7 @@ static weft_status open_bench(bench *b, weft_error *e) {
     WEFT_TRY(read_shares(b, e));
     WEFT_TRY(weft_engine_open(&b->g, &c, e));
     weft_engine_info(b->g, &b->info);
-    b->g->costs = (weft_costs){0};
-    memset(b->g->accepted, 0, sizeof b->g->accepted);
+    weft_engine_forget(b->g);
     bool ok = weft_str_addf(&path, "%s/tokenizer.json", b->info.has_tokenizer ? o->model : o->tokenizer);
     weft_status s = ok ? weft_tokenizer_open(&b->tokenizer, path.p, e) : weft_fail_oom(e, "a path");
     weft_str_free(&path);
