@@ -44,7 +44,7 @@ enum { WEFT_COST_ROWS = 64 };
 typedef struct weft_costs {
     double pass_ns[WEFT_COST_ROWS + 1]; /* of decode passes by their rows; 0: not measured */
     double link_ns;                     /* a link of the draft chain */
-    uint32_t seen[WEFT_COST_ROWS + 1];  /* measurements of each, at most 50 */
+    uint32_t seen[WEFT_COST_ROWS + 1];  /* measurements of each */
     uint32_t links;
     double pace; /* 0: nothing has been measured */
     uint64_t passes;

@@ -232,13 +232,6 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     return s;
 }
 
-/* What an answer is at makes a difference that the table does not know. */
-static void start_from(weft_engine *g, const weft_tuned *t) {
-    weft_acceptance accepted[WEFT_DRAFTERS];
-    weft_tuned_start(t, &g->costs, accepted, &g->sureness);
-    for (int mode = 0; mode < WEFT_MODES; mode++) memcpy(g->accepted[mode], accepted, sizeof accepted);
-}
-
 /* What `weft tune` measured on this machine, as a beginning; measurements move on from it. */
 static weft_status read_tuned(weft_engine *g, weft_error *e) {
     weft_str dir = {0};
@@ -258,7 +251,7 @@ static weft_status read_tuned(weft_engine *g, weft_error *e) {
     weft_error why = {0};
     s = weft_tuned_read(t, g->tuned_path.p, k, &why);
     if (s == WEFT_OK)
-        start_from(g, t);
+        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
     else if (s != WEFT_ENOMEM)
         weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                  "%s; draft depths begin without it: weft tune --retune measures again", why.text);
@@ -460,8 +453,8 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->max_tokens = (size_t)d->max_tokens;
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
-    r->slot = -1;
     memcpy(r->accepted, g->accepted, sizeof r->accepted);
+    r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);
     if (s != WEFT_OK) {

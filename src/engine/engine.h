@@ -118,10 +118,10 @@ struct weft_engine {
     weft_modes modes;
     weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
     weft_sureness sureness;
-    uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
-    bool warned;              /* about them */
     weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
     weft_str tuned_path;      /* where that is kept; empty: nowhere */
+    uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
+    bool warned;              /* about them */
 };
 
 /* Pages of layers with a sliding window that a request holds at most, at `rows` rows in a pass. */

@@ -313,15 +313,15 @@ weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *
     return s;
 }
 
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_DRAFTERS], weft_sureness *sureness) {
-    enum { WEIGHT = 8 }; /* measurements that a time counts as */
-    costs->pace = 1;
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+                      weft_sureness *sureness) {
+    enum { AS_MANY = 20 }; /* measurements of this run, in weight */
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) {
         costs->pass_ns[r] = t->pass_ns[r];
-        costs->seen[r] = t->pass_ns[r] > 0 ? WEIGHT : 0;
+        costs->seen[r] = t->pass_ns[r] > 0 ? AS_MANY : 0;
     }
     costs->link_ns = t->link_ns;
-    costs->links = t->link_ns > 0 ? WEIGHT : 0;
-    memcpy(accepted, t->accepted, sizeof t->accepted);
+    costs->links = t->link_ns > 0 ? AS_MANY : 0;
+    for (int mode = 0; mode < WEFT_MODES; mode++) memcpy(accepted[mode], t->accepted, sizeof t->accepted);
     *sureness = t->sureness;
 }

@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "engine/depth.h"
+#include "engine/mode.h"
 
 /* What the times depend on. */
 typedef struct weft_tuned_key {
@@ -63,7 +64,8 @@ struct json_object *weft_tuned_json(const weft_tuned *t);
 /* Makes the folder, writes beside the name, renames. */
 weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *e);
 
-/* Where an engine begins. Its own measurements of the same move these numbers from the first one on. */
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_DRAFTERS], weft_sureness *sureness);
+/* Where an engine begins; acceptance the same in all modes. Its own measurements move these numbers from the first one on. */
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+                      weft_sureness *sureness);
 
 #endif

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         require(again.rounds == t.rounds && again.date == t.date && !memcmp(again.key.source, t.key.source, sizeof t.key.source));
         json_object_put(o);
         weft_costs costs = {0};
-        weft_acceptance accepted[WEFT_DRAFTERS];
+        weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
         weft_sureness sureness;
         weft_tuned_start(&t, &costs, accepted, &sureness);
     } else {

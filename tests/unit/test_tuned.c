@@ -85,15 +85,16 @@ static void test_written_as_read(void **state) {
     assert_memory_equal(back.accepted, t.accepted, sizeof t.accepted);
     assert_memory_equal(back.depths, t.depths, sizeof t.depths);
     weft_costs costs = {0};
-    weft_acceptance accepted[WEFT_DRAFTERS] = {0};
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS] = {0};
     weft_sureness sureness = {0};
     weft_tuned_start(&back, &costs, accepted, &sureness);
     assert_true(weft_costs_at(&costs, 1) == 1125 && weft_costs_at(&costs, 9) == 2125 && weft_costs_at(&costs, 7) == 1875);
     assert_true(costs.link_ns == 250);
+    assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TEXT][WEFT_DRAFTER_MODEL], 1, WEFT_DRAFTER_MODEL) == 0.625f);
+    assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TOOL][WEFT_DRAFTER_LOOKUP], 0, WEFT_DRAFTER_LOOKUP) == 0.5f);
+    assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TOOL][WEFT_DRAFTER_LOOKUP], 1, WEFT_DRAFTER_LOOKUP) >
+                0); /* as without a table */
     assert_true(weft_sureness_at(&sureness, 7) == 0.875f && weft_sureness_at(&sureness, 0) > 0);
-    assert_true(weft_acceptance_at(&accepted[WEFT_DRAFTER_MODEL], 1, WEFT_DRAFTER_MODEL) == 0.625f);
-    assert_true(weft_acceptance_at(&accepted[WEFT_DRAFTER_LOOKUP], 0, WEFT_DRAFTER_LOOKUP) == 0.5f);
-    assert_true(weft_acceptance_at(&accepted[WEFT_DRAFTER_LOOKUP], 1, WEFT_DRAFTER_LOOKUP) > 0); /* as without a table */
 }
 
 static void test_another_key(void **state) {
@@ -261,7 +262,11 @@ static void test_engine_begins_with_it(void **state) {
     g = open_engine(folder, &w);
     assert_int_equal(w.n, 0);
     assert_true(g->costs.pass_ns[1] == 1125 && g->costs.link_ns == 250);
-    assert_true(g->accepted[WEFT_MODE_TOOL][WEFT_DRAFTER_MODEL].share[1] == 0.625f);
+    assert_true(g->accepted[WEFT_MODE_THINKING][WEFT_DRAFTER_MODEL].share[1] == 0.625f);
+    weft_request *r = NULL;
+    assert_int_equal(weft_submit(g, &(weft_request_desc){.prompt = without, .n_prompt = 1, .max_tokens = 1}, &r, &e), WEFT_OK);
+    assert_true(r->accepted[WEFT_MODE_TEXT][WEFT_DRAFTER_MODEL].share[1] == 0.625f);
+    weft_request_close(r);
     answer(g, with);
     assert_memory_equal(without, with, sizeof with);
     assert_true(g->costs.pass_ns[1] != 1125); /* measurements move on from it */
