@@ -249,7 +249,7 @@ static weft_status read_tuned(weft_engine *g, weft_error *e) {
     weft_error why = {0};
     s = weft_tuned_read(t, g->tuned_path.p, k, &why);
     if (s == WEFT_OK)
-        weft_tuned_start(t, &g->costs, g->accepted);
+        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
     else if (s != WEFT_ENOMEM)
         weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                  "%s; draft depths begin without it: weft tune --retune measures again", why.text);
@@ -324,6 +324,12 @@ void weft_engine_close(weft_engine *g) {
     weft_tokenizer_close(g->tokenizer);
     close_folders(&g->folders);
     weft_free(g);
+}
+
+void weft_engine_forget(weft_engine *g) {
+    g->costs = (weft_costs){0};
+    g->sureness = (weft_sureness){0};
+    memset(g->accepted, 0, sizeof g->accepted);
 }
 
 void weft_engine_info(const weft_engine *g, weft_info *info) {
