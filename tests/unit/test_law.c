@@ -10,12 +10,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "forge/synth.h"
+#include "law_models.h"
 #include "token_law.h"
 
 #define LIMIT 5.2
@@ -29,7 +27,6 @@ enum { SHARE = 1 };
 /* ---- models -------------------------------------------------------------------------------------------------------------- */
 
 typedef enum model { HYBRID, DENSE, MAMBA, ASSISTED, ORDERED, MODELS } model;
-static char scratch[200], hybrid[300], dense[300];
 static const struct {
     const char *folder, *draft;
 } models[MODELS] = {
@@ -39,64 +36,6 @@ static const struct {
     [ASSISTED] = {"tests/data/golden/gemma4-assistant/target", "tests/data/golden/gemma4-assistant/assistant"},
     [ORDERED] = {"tests/data/golden/gemma4-assistant-ordered/target", "tests/data/golden/gemma4-assistant-ordered/assistant"},
 };
-
-static int make_models(void) {
-    static const weft_shape shapes[] = {{.name = "hybrid",
-                                         .family = WEFT_SHAPE_QWEN3_5,
-                                         .layers = "L*",
-                                         .hidden = 32,
-                                         .n_layers = 2,
-                                         .vocab = 16,
-                                         .context = 4096,
-                                         .intermediate = 32,
-                                         .n_heads = 1,
-                                         .n_kv_heads = 1,
-                                         .head_dim = 16,
-                                         .rotary_dim = 8,
-                                         .theta = 1e4,
-                                         .gdn_k_heads = 1,
-                                         .gdn_v_heads = 1,
-                                         .gdn_dim = 16,
-                                         .taps = 4},
-                                        {.name = "dense",
-                                         .family = WEFT_SHAPE_QWEN3,
-                                         .layers = "*",
-                                         .hidden = 32,
-                                         .n_layers = 1,
-                                         .vocab = 16,
-                                         .context = 4096,
-                                         .intermediate = 32,
-                                         .n_heads = 1,
-                                         .n_kv_heads = 1,
-                                         .head_dim = 32,
-                                         .theta = 1e4}};
-    char *folders[] = {hybrid, dense};
-    const char *tmp = getenv("TMPDIR");
-    snprintf(scratch, sizeof scratch, "%s/weft-law-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(scratch)) return -1;
-    for (int i = 0; i < 2; i++) {
-        weft_error e;
-        uint64_t bytes;
-        snprintf(folders[i], sizeof hybrid, "%s/%s", scratch, shapes[i].name);
-        if (weft_synth_write(&(weft_synth){.shape = &shapes[i], .bits = 16, .seed = 1, .out = folders[i]}, &bytes, &e) != WEFT_OK) {
-            fprintf(stderr, "%s\n", e.text);
-            return -1;
-        }
-    }
-    return 0;
-}
-static void drop_models(void) {
-    char path[400];
-    const char *const folders[] = {hybrid, dense}, *const files[] = {"config.json", "model.safetensors"};
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 2; k++) {
-            snprintf(path, sizeof path, "%s/%s", folders[i], files[k]);
-            remove(path);
-        }
-        rmdir(folders[i]);
-    }
-    rmdir(scratch);
-}
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
 
@@ -336,9 +275,9 @@ int main(void) {
         cmocka_unit_test(ends),
         cmocka_unit_test(impossible_drafts),
     };
-    if (make_models() != 0) return 1;
+    if (law_make_models() != 0) return 1;
     printf("%-44s %8s  %5s  %6s  %8s %5s  %5s\n", "run", "answers", "t/row", "kept", "chi2", "dof", "z");
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    drop_models();
+    law_drop_models();
     return failed;
 }
