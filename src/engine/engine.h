@@ -14,6 +14,7 @@
 #include "cache/index_pool.h"
 #include "engine/choose.h"
 #include "engine/depth.h"
+#include "engine/mode.h"
 #include "engine/ngrams.h"
 #include "engine/stop.h"
 #include "format/model_dir.h"
@@ -47,8 +48,15 @@ struct weft_request {
     int n_draft; /* this step's */
     int32_t draft[WEFT_MAX_DEPTH];
     uint8_t draft_from[WEFT_MAX_DEPTH]; /* weft_drafter */
-    int want;                           /* drafts that this step is to make */
-    weft_acceptance accepted[WEFT_DRAFTERS];
+    uint8_t draft_sure[WEFT_MAX_DEPTH]; /* weft_sureness_class() of those of the model */
+    double running;                     /* how likely all of them are right */
+    int most;                           /* drafts that this step can use */
+    int want;                           /* that it is to make; of a chain whose depth is what pays: at least */
+    bool linking;                       /* the chain goes on */
+    weft_mode mode;                     /* what the answer is at now */
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
+    int trial; /* its first one in this step, where it has them */
+    int place; /* among the engine's requests, in this step */
     bool no_lookup;
     weft_ngrams ngrams;
     int match;          /* tokens that agree at the end with an earlier place; 0: looked up nothing */
@@ -92,14 +100,21 @@ struct weft_engine {
     int *rows;               /* [logit rows] */
     weft_request **drafting; /* [max_requests] */
     weft_pick *picks;        /* [logit rows]: how to choose each token */
-    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
+    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate or are tried */
+    weft_kept *kept_drafts;  /* [max_requests * max_depth]: what drafts were drawn from */
+    weft_trial *trials;      /* [logit rows] */
     weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
     size_t n_events;
     size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
     weft_logprob *tops; /* [events * WEFT_MAX_LOGPROBS] */
     weft_stats stats;
     weft_costs costs;
-    weft_depth_wish *wishes;  /* [max_requests] */
+    weft_depth_wish *wishes; /* [max_requests] */
+    double rate;             /* tokens in a nanosecond, as this step was planned */
+    int planned;             /* its rows so far */
+    weft_modes modes;
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
+    weft_sureness sureness;
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
@@ -125,6 +140,10 @@ weft_status weft_place_flush(weft_request *r, weft_error *e);
 
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
+/* The row of kept_drafts with what draft i of this request was drawn from. */
+static inline int weft_draft_row(const weft_request *r, int i) {
+    return r->place * r->engine->config.max_depth + i;
+}
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
 
