@@ -130,9 +130,9 @@ asan: setup
 tsan: setup
 	@$(MAKE) --no-print-directory BUILD=build-tsan CFLAGS="$(SANITIZE) -fsanitize=thread" check
 
-# Without the layers above the parsers: coverage and sanitizers together keep clang busy with the kernels for ten minutes.
+# Without the kernels: coverage and sanitizers together keep clang busy with them for ten minutes.
 fuzz: setup-fuzz
-	@$(MAKE) --no-print-directory BUILD=build-fuzz LAYERS="base format text" CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
+	@$(MAKE) --no-print-directory BUILD=build-fuzz LAYERS="base format text engine" CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
 	@tests/fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
 fuzzers: $(FUZZERS:%=$(BUILD)/fuzz/%)
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libweft.a

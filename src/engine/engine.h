@@ -17,6 +17,8 @@
 #include "engine/mode.h"
 #include "engine/ngrams.h"
 #include "engine/stop.h"
+#include "engine/trace.h"
+#include "engine/tuned.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -38,6 +40,7 @@ struct weft_request {
     int depth;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
+    const weft_trace *trace; /* tests and benchmarks set it after weft_submit(); else NULL */
 
     int done, stored, replay;
     int journal; /* the half that the last pass wrote */
@@ -115,6 +118,8 @@ struct weft_engine {
     weft_modes modes;
     weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
     weft_sureness sureness;
+    weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
+    weft_str tuned_path;      /* where that is kept; empty: nowhere */
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
