@@ -136,6 +136,13 @@ typedef struct weft_logit_bias {
     float add;
 } weft_logit_bias;
 
+/* How drafts are judged. */
+typedef enum weft_accept {
+    WEFT_ACCEPT_COUPLED,   /* a draft is kept if it is the token that a run without drafts draws: the same text at every depth */
+    WEFT_ACCEPT_REJECTION, /* rejection sampling (Leviathan et al. 2023, Chen et al. 2023): the same distribution, a little more
+                              drafts kept; text depends on what was drafted. Greedy answers are the same */
+} weft_accept;
+
 /* All zero but for prompt and max_tokens is a greedy answer. Everything that is pointed to is copied.
  *
  * How a token is chosen, in this order:
@@ -185,8 +192,10 @@ typedef struct weft_request_desc {
     int top_logprobs;     /* both with those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
 
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
-     * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and nothing else. */
+     * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and, but for
+     * WEFT_ACCEPT_REJECTION, nothing else. */
     int depth;
+    weft_accept accept;
     bool no_lookup;        /* drafts come from the model alone */
     const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; or NULL */
     size_t n_drafts;

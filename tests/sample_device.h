@@ -13,7 +13,8 @@ typedef struct sampling {
     int rows, vocab;
     weft_buf *logits, *x;
     weft_mat *table, *head; /* NULL: none */
-    weft_kept *p, *q;
+    weft_mat *some;         /* the head's rows of a list of ids; NULL: none */
+    weft_kept *p, *q, *target;
     bool *allowed;
     int32_t *tokens, *order;
     weft_span span;
@@ -23,12 +24,14 @@ typedef struct sampling {
 typedef struct sampling_head {
     const float *logits; /* [rows][vocab]; NULL: the unit rows */
     int rows, vocab;
+    const int32_t *ids; /* the columns that the head has; NULL: all */
 } sampling_head;
 
 static weft_status sampling_row(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
     const sampling_head *h = ctx;
     (void)expert, (void)scale, (void)bias, (void)e;
     float *v = values;
+    if (h->ids) row = h->ids[row];
     for (int r = 0; r < h->rows; r++) v[r] = h->logits ? h->logits[(size_t)r * (size_t)h->vocab + (size_t)row] : r == row;
     return WEFT_OK;
 }
@@ -40,17 +43,20 @@ static weft_mat *sampling_mat(weft_dev *d, sampling_head h, int n) {
     return m;
 }
 
-/* head: logits [rows][vocab] of a head too; NULL: there is none. */
-static sampling sampling_open(int threads, const char *isa, int rows, int vocab, const float *head) {
+/* head: logits [rows][vocab] of a head too; NULL: there is none. ids[n_ids]: those of one more head. */
+static sampling sampling_open_some(int threads, const char *isa, int rows, int vocab, const float *head, const int32_t *ids,
+                                   int n_ids) {
     sampling s = {.rows = rows, .vocab = vocab};
     weft_error e;
     assert_int_equal(weft_dev_open(&s.d, &(weft_dev_config){.threads = threads, .isa = isa, .precise = true}, &e), WEFT_OK);
     s.logits = weft_buf_make(s.d, NULL, rows, vocab);
     s.x = weft_buf_make(s.d, NULL, 0, rows);
-    if (head) s.table = sampling_mat(s.d, (sampling_head){NULL, rows, rows}, rows);
-    if (head) s.head = sampling_mat(s.d, (sampling_head){head, rows, vocab}, vocab);
+    if (head) s.table = sampling_mat(s.d, (sampling_head){NULL, rows, rows, NULL}, rows);
+    if (head) s.head = sampling_mat(s.d, (sampling_head){head, rows, vocab, NULL}, vocab);
+    if (ids) s.some = sampling_mat(s.d, (sampling_head){head, rows, vocab, ids}, n_ids);
     s.p = weft_kept_make(s.d, rows, vocab);
     s.q = weft_kept_make(s.d, rows, vocab);
+    s.target = weft_kept_make(s.d, rows, vocab);
     weft_pick_layer(s.d, rows, vocab);
     assert_int_equal(weft_dev_plan(s.d, &(weft_plan){.max_rows = rows, .max_spans = 1, .n_slots = 1}, &e), WEFT_OK);
     s.allowed = malloc((size_t)vocab);
@@ -59,6 +65,9 @@ static sampling sampling_open(int threads, const char *isa, int rows, int vocab,
     s.order = malloc((size_t)rows * sizeof *s.order);
     for (int i = 0; i < rows; i++) s.tokens[i] = s.order[i] = i;
     return s;
+}
+static sampling sampling_open(int threads, const char *isa, int rows, int vocab, const float *head) {
+    return sampling_open_some(threads, isa, rows, vocab, head, NULL, 0);
 }
 static void sampling_close(sampling *s) {
     weft_dev_close(s->d);

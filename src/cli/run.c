@@ -22,7 +22,7 @@ typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
     const char *system;
     weft_texts vars, stop;
-    const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
+    const char *draft, *isa, *kv, *cache, *drafts, *ids_out, *accept;
     int64_t max_tokens, min_tokens, depth, threads, chunk, context;
     weft_cli_sampling sampling;
     bool raw, stats, precise, ignore_end, no_lookup;
@@ -186,6 +186,7 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
                                .stop = o->stop.v,
                                .n_stop = (size_t)o->stop.n,
                                .depth = (int)o->depth,
+                               .accept = strcmp(o->accept, "rejection") ? WEFT_ACCEPT_COUPLED : WEFT_ACCEPT_REJECTION,
                                .no_lookup = o->no_lookup,
                                .ignore_end = o->ignore_end,
                                .drafts = o->drafts ? drafts.v : NULL,
@@ -284,11 +285,16 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_FLAG("prompt-logprobs", &choosing->prompt_logprobs,
                   "The same of the prompt's tokens from the second on, before those."),
         WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
-        WEFT_HEADING("Speed (none of these changes the answer)"),
+        WEFT_HEADING("Speed (none of these changes the answer, but for --accept rejection)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
                   "Tokens that are drafted ahead, 0 to 8, by the model's MTP head and from what the text said before; auto: as "
                   "many as pay. The answer does not depend on it."),
         WEFT_FLAG("no-lookup", &o.no_lookup, "Draft with the model alone."),
+        WEFT_TEXT(
+            "accept", "HOW", &o.accept, "coupled|rejection", NULL,
+            "How drafts are judged at a temperature. coupled: by the token that is drawn without drafts, so that a seed gives "
+            "one answer; rejection: by rejection sampling, which keeps a few more and gives another answer of the same "
+            "distribution."),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),

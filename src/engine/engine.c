@@ -72,13 +72,19 @@ static weft_status open_folders(weft_folders *f, const weft_config *config, weft
     if (s != WEFT_OK) close_folders(f);
     return s;
 }
-/* The model, room for a row of shaped logits of each token that a step chooses, and for picks of prompts. */
-static weft_status load_model(weft_model **model, weft_kept **kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
+/* Room for rows of shaped logits: of each token that a step chooses, and of each draft. */
+typedef struct rooms {
+    weft_kept *tokens, *drafts;
+} rooms;
+
+static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
                               weft_error *e) {
     WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
-    weft_pick_layer(dev, weft_pick_rows(c), weft_model_vocab(*model));
-    *kept = weft_kept_make(dev, weft_logit_rows(c), weft_model_vocab(*model));
-    return *kept ? WEFT_OK : weft_fail_oom(e, "shaped logits");
+    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0;
+    weft_pick_layer(dev, weft_pick_rows(c), vocab);
+    kept->tokens = weft_kept_make(dev, weft_logit_rows(c), vocab);
+    kept->drafts = drafts ? weft_kept_make(dev, drafts, vocab) : NULL;
+    return kept->tokens && (kept->drafts || !drafts) ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
 
 /* Completes the plan by what only the model knows. */
@@ -86,7 +92,7 @@ static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folde
                             weft_dev_memory *m, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
-    weft_kept *kept;
+    rooms kept;
     weft_status s = weft_dev_open(
         &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
     if (s == WEFT_OK) s = load_model(&model, &kept, dev, folders, c, e);
@@ -146,6 +152,7 @@ static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     weft_str_free(&path);
     /* A model without a chat format can still be given raw prompts. */
     if (s == WEFT_OK && g->tokenizer) weft_chat_open(&g->chat, g->folders.model.path, g->tokenizer, &g->no_chat);
+    weft_modes_open(&g->modes, g->tokenizer);
     return s;
 }
 
@@ -170,8 +177,9 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
     g->rows = weft_calloc(picks, sizeof *g->rows);
     g->picks = weft_calloc(picks, sizeof *g->picks);
+    g->trials = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->trials);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
-    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed)
+    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials || !g->allowed)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
@@ -201,7 +209,10 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     char label[256];
     weft_status s = choose_cache(g, &config, &dir, label, e);
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    if (s == WEFT_OK) s = load_model(&g->model, &g->kept, g->dev, &g->folders, c, e);
+    rooms kept = {0};
+    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, e);
+    g->kept = kept.tokens;
+    g->kept_drafts = kept.drafts;
     if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
     weft_str_free(&dir);
     return s;
@@ -262,8 +273,8 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->spans);
     weft_free(g->rows);
     weft_free(g->picks);
+    weft_free(g->trials);
     weft_free(g->allowed);
-    weft_free(g->masks);
     weft_vec_free(&g->events.list);
     weft_vec_free(&g->events.beside);
     weft_model_close(g->model);
@@ -370,6 +381,7 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
     if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
     memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
     r->ids.n = r->n_prompt = d->n_prompt;
+    r->mode = weft_mode_at(&r->engine->modes, d->prompt, d->n_prompt);
     if (d->drafts) {
         r->drafts = weft_calloc(d->n_drafts + 1, sizeof *r->drafts);
         if (!r->drafts) return weft_fail_oom(e, "a request's drafts");
@@ -392,6 +404,7 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
     r->slot = -1;
+    memcpy(r->accepted, g->accepted, sizeof r->accepted);
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);
     if (s != WEFT_OK) {

@@ -17,6 +17,7 @@
 #include "engine/answer.h"
 #include "engine/choose.h"
 #include "engine/depth.h"
+#include "engine/mode.h"
 #include "engine/ngrams.h"
 #include "format/model_dir.h"
 #include "model/model.h"
@@ -56,8 +57,15 @@ struct weft_request {
     int n_draft; /* this step's */
     int32_t draft[WEFT_MAX_DEPTH];
     uint8_t draft_from[WEFT_MAX_DEPTH]; /* weft_drafter */
-    int want;                           /* drafts that this step is to make */
-    weft_acceptance accepted[WEFT_DRAFTERS];
+    uint8_t draft_sure[WEFT_MAX_DEPTH]; /* weft_sureness_class() of those of the model */
+    double running;                     /* how likely all of them are right */
+    int most;                           /* drafts that this step can use */
+    int want;                           /* that it is to make; of a chain whose depth is what pays: at least */
+    bool linking;                       /* the chain goes on */
+    weft_mode mode;                     /* what the answer is at now */
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
+    int trial; /* its first one in this step, where it has them */
+    int place; /* among the engine's requests, in this step */
     bool no_lookup;
     weft_ngrams ngrams;
     int match;          /* tokens that agree at the end with an earlier place; 0: looked up nothing */
@@ -101,12 +109,18 @@ struct weft_engine {
     int *rows;               /* [logit rows + pick rows]: those of tokens to choose, then those of prompts */
     weft_request **drafting; /* [max_requests] */
     weft_pick *picks;        /* [as rows]: how to choose each token */
-    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
+    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate or are tried */
+    weft_kept *kept_drafts;  /* [max_requests * max_depth]: what drafts were drawn from */
+    weft_trial *trials;      /* [logit rows] */
     weft_events events;
-    uint64_t *masks; /* [pick rows, vocabulary / 64]: of prompts' ids, zero between steps; NULL: nobody has asked yet */
     weft_stats stats;
     weft_costs costs;
-    weft_depth_wish *wishes;  /* [max_requests] */
+    weft_depth_wish *wishes; /* [max_requests] */
+    double rate;             /* tokens in a nanosecond, as this step was planned */
+    int planned;             /* its rows so far */
+    weft_modes modes;
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
+    weft_sureness sureness;
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
@@ -132,6 +146,10 @@ weft_status weft_place_flush(weft_request *r, weft_error *e);
 
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
+/* The row of kept_drafts with what draft i of this request was drawn from. */
+static inline int weft_draft_row(const weft_request *r, int i) {
+    return r->place * r->engine->config.max_depth + i;
+}
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
 
@@ -143,7 +161,7 @@ static inline int weft_logit_rows(const weft_config *c) {
     return c->max_requests * (1 + c->max_depth);
 }
 
-/* A request that wants log-probabilities of its prompt: checks, room. */
+/* Room, where log-probabilities of the prompt are wanted. */
 weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e);
 void weft_prompt_close(weft_prompt *p);
 /* Inside a step, when the trunk has run: those of all prompts that have rows in it. A prompt whose logits are not finite ends. */

@@ -2,7 +2,8 @@
  *
  * Every request contributes one span: a piece of its prompt, or its pending token with the drafts after it. Each row that predicts
  * an unknown token is sampled by the request's own rule; a draft that equals the sampled token is accepted, the first that does not
- * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. */
+ * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. A request with rejection sampling has its
+ * drafts tried instead, and draws from what a trial leaves, or behind the last draft. */
 #include <assert.h>
 
 #include "base/alloc.h"
@@ -13,9 +14,28 @@
 
 /* ---- the batch ----------------------------------------------------------------------------------------------------------- */
 
+/* The trials of a request's drafts and the draw behind the last, whose distributions are rows `kept` and on; how many there are. */
+static int add_trials(weft_request *r, int n, int kept) {
+    weft_engine *g = r->engine;
+    r->trial = n;
+    for (int j = 0; j <= r->n_draft; j++) {
+        bool drawn = j < r->n_draft && !r->drafts && r->draft_from[j] == WEFT_DRAFTER_MODEL;
+        g->trials[n++] = (weft_trial){.p = g->kept,
+                                      .p_row = kept + j,
+                                      .q = drawn ? g->kept_drafts : NULL,
+                                      .q_row = weft_draft_row(r, j),
+                                      .draft = j < r->n_draft ? r->draft[j] : -1,
+                                      .follows = j > 0,
+                                      .sampler = r->choosing.sampler,
+                                      .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j};
+    }
+    return n;
+}
+
 /* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
-static int gather(weft_engine *g, weft_step *step) {
+static int gather(weft_engine *g, weft_step *step, int *n_trials) {
     int wanted = 0, room = g->config.chunk;
+    *n_trials = 0;
     *step = (weft_step){.tokens = g->tokens, .spans = g->spans};
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -34,6 +54,7 @@ static int gather(weft_engine *g, weft_step *step) {
         g->spans[step->n_spans++] = weft_place_span(r, r->row, certain, r->n_draft);
         for (int j = 0; j < certain; j++) g->tokens[step->n_rows++] = r->ids.v[r->done + j];
         for (int j = 0; j < r->n_draft; j++) g->tokens[step->n_rows++] = r->draft[j];
+        if (certain == left && r->choosing.rejects) *n_trials = add_trials(r, *n_trials, wanted);
         if (certain == left)
             for (int j = 0; j <= r->n_draft; j++) {
                 g->rows[wanted] = r->row + certain - 1 + j;
@@ -52,6 +73,20 @@ static int gather(weft_engine *g, weft_step *step) {
 
 /* ---- what the pass says
  * ------------------------------------------------------------------------------------------------------------ */
+
+/* Token i of the request's rows, of which `row` is the first: picked, or by its trial. *right: it is the draft there. */
+static weft_status read_token(weft_request *r, int row, int i, weft_picked *picked, bool *right) {
+    weft_dev *dev = r->engine->dev;
+    WEFT_TRY(weft_read_pick(dev, row + i, picked, &r->error));
+    *right = i < r->n_draft && picked->id == r->draft[i];
+    if (!r->choosing.rejects) return WEFT_OK;
+    weft_verdict v;
+    WEFT_TRY(weft_read_verdict(dev, r->trial + i, &v, &r->error));
+    *right = v.kept;
+    picked->id = v.id;
+    picked->why = v.why;
+    return r->choosing.logprobs && v.id >= 0 ? weft_read_logit(dev, row + i, v.id, &picked->logit, &r->error) : WEFT_OK;
+}
 
 /* Why there is no token where one was to be chosen. */
 static weft_status no_token(weft_request *r, weft_no_token why) {
@@ -79,7 +114,8 @@ static void absorb(weft_request *r, int *logit) {
     r->phase = WEFT_DECODE;
     for (int i = 0; i <= r->n_draft; i++) {
         weft_picked picked;
-        weft_status s = weft_read_pick(g->dev, first + i, &picked, &r->error);
+        bool agreed;
+        weft_status s = read_token(r, first, i, &picked, &agreed);
         if (s == WEFT_OK && picked.id < 0) s = no_token(r, picked.why);
         if (s != WEFT_OK) {
             weft_answer_end(r, WEFT_END_ERROR, -1);
@@ -97,8 +133,9 @@ static void absorb(weft_request *r, int *logit) {
         }
         if (weft_answer_add(r, &picked) != WEFT_OK) weft_answer_end(r, WEFT_END_ERROR, -1);
         if (r->phase == WEFT_ENDED) return; /* neither is one that completes a stop string */
-        bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
+        bool full = r->ids.n == r->n_prompt + r->max_tokens;
         if (i < r->n_draft) weft_draft_judged(r, i, agreed);
+        r->mode = weft_mode_after(&g->modes, r->mode, id);
         if (agreed) {
             g->stats.accepted[i]++;
             if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->agreed++;
@@ -134,12 +171,13 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     WEFT_TRY(weft_answer_room(g, e));
     WEFT_TRY(weft_draft(g, e));
     uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens, traffic = weft_dev_traffic(g->dev);
-    int wanted = gather(g, &step);
+    int n_trials, wanted = gather(g, &step, &n_trials);
     if (!step.n_rows) return WEFT_OK;
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
     weft_status scored = weft_prompts_score(g, e);
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
+    weft_try_drafts(g->dev, g->trials, n_trials);
     weft_status ended = weft_end(g->dev, scored == WEFT_OK ? e : NULL);
     if (scored != WEFT_OK || ended != WEFT_OK) return scored != WEFT_OK ? scored : ended;
     int logit = 0;

@@ -282,9 +282,10 @@ void weft_experts(weft_dev *dev, weft_buf *y, const weft_buf *x, const weft_buf 
 typedef struct weft_output {
     const weft_mat *w; /* [vocab, cols] */
     float cap;
+    const int32_t *ids; /* [rows of w], ascending: a head that has these ids only, row i that of ids[i]; NULL: row i is the id i */
 } weft_output;
 
-/* y[i] = the logits of x[rows[i]], i < n: only for the rows somebody reads. */
+/* y[i] = the logits of x[rows[i]], i < n: only for the rows somebody reads. A column for each row of the head. */
 void weft_logits(weft_dev *dev, weft_buf *y, const weft_output *head, const weft_buf *x, const int *rows, int n);
 
 /* A head that looks at some tokens only: at those of the `top` centroids whose products with the row are largest (ties: lowest). */
@@ -319,15 +320,17 @@ typedef struct weft_picked {
     int32_t id;        /* -1: there is none, */
     weft_no_token why; /* for this reason */
     float logit;       /* raw logit of id; its log-probability is logit - log_sum */
-    float log_sum;     /* ln of the sum of exp(raw logit) over all ids */
+    float log_sum;     /* ln of the sum of exp(raw logit) over all ids of the head */
     int n_top;
     int32_t top_id[WEFT_MAX_TOP]; /* of the ids that exist, by raw logit: largest first, ties: lowest id */
     float top_logit[WEFT_MAX_TOP];
 } weft_picked;
-/* Sizes the scratch: picks, and trials, of up to `rows` rows at a time over `vocab` ids. */
+/* Sizes the scratch: picks, and trials, of up to `rows` rows at a time over `vocab` ids, which are all that exist. */
 void weft_pick_layer(weft_dev *dev, int rows, int vocab);
 /* A token for each listed row of the step, from the logits of x[row], which are not kept. rules[n]; allowed[vocab] (sample.h);
- * both, and what rules point to, must live until the step is over. A rule that cannot be, or truncates and has no row to do it in,
+ * both, and what rules point to, must live until the step is over. Rules, results and random numbers go by ids, also where the head
+ * has some ids only: what comes out is what a head with all of them gives where no other id is permitted. A kept row has the head's
+ * columns. A rule that cannot be, or truncates and has no row to do it in,
  * is WEFT_EINVAL, which sticks to the device. */
 void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed);
@@ -335,6 +338,8 @@ void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x,
 void weft_pick_logits(weft_dev *dev, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed);
 /* Result i of the last weft_pick_tokens() or weft_pick_logits(); waits for it. */
 weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);
+/* The raw logit of an id in that result, chosen or not: computed again, so it has to come before the next operator. */
+weft_status weft_read_logit(weft_dev *dev, int i, int32_t id, float *logit, weft_error *e);
 
 /* Rejection sampling (Leviathan et al. 2023, Chen et al. 2023): a draft drawn from q is kept with probability min(1, p / q); else
  * the token is drawn from max(p - q, 0), normalised. So the token has the law p whatever q is. Drafts must have been drawn by the

@@ -81,20 +81,31 @@ static int first_from(const void *ids, size_t size, int n, int32_t id) {
     return low;
 }
 
-static void penalise(const weft_rule *r, float *y, int32_t first, int32_t end) {
+int weft_column_from(const weft_columns *c, int32_t id) {
+    if (c->ids) return first_from(c->ids, sizeof *c->ids, c->n, id);
+    int64_t at = (int64_t)id - c->first;
+    return at < 0 ? 0 : at < c->n ? (int)at : c->n;
+}
+int weft_column_of(const weft_columns *c, int32_t id) {
+    int at = weft_column_from(c, id);
+    return at < c->n && weft_column_id(c, at) == id ? at : -1;
+}
+
+static void penalise(const weft_rule *r, float *y, const weft_columns *c) {
     const weft_shaping *s = r->shaping;
-    int from = first_from(s->seen, sizeof *s->seen, s->n_seen, first);
-    for (int i = from; i < s->n_seen && s->seen[i].id < end; i++) {
-        float *l = &y[s->seen[i].id - first];
-        if (*l > -INFINITY) *l = penalised(s, *l, (double)s->seen[i].times + times_after(r, s->seen[i].id));
+    int32_t first = weft_column_id(c, 0), last = weft_column_id(c, c->n - 1);
+    for (int i = first_from(s->seen, sizeof *s->seen, s->n_seen, first); i < s->n_seen && s->seen[i].id <= last; i++) {
+        int at = weft_column_of(c, s->seen[i].id);
+        if (at >= 0 && y[at] > -INFINITY) y[at] = penalised(s, y[at], (double)s->seen[i].times + times_after(r, s->seen[i].id));
     }
     for (int i = 0; i < r->n_after; i++) { /* those that the list does not have, once each */
         int32_t id = r->after[i];
-        if (id < first || id >= end) continue;
-        int at = first_from(s->seen, sizeof *s->seen, s->n_seen, id);
-        bool known = at < s->n_seen && s->seen[at].id == id;
-        for (int k = 0; k < i && !known; k++) known = r->after[k] == id;
-        if (!known && y[id - first] > -INFINITY) y[id - first] = penalised(s, y[id - first], times_after(r, id));
+        int at = weft_column_of(c, id);
+        if (at < 0 || !(y[at] > -INFINITY)) continue;
+        int k = first_from(s->seen, sizeof *s->seen, s->n_seen, id);
+        bool known = k < s->n_seen && s->seen[k].id == id;
+        for (k = 0; k < i && !known; k++) known = r->after[k] == id;
+        if (!known) y[at] = penalised(s, y[at], times_after(r, id));
     }
 }
 
@@ -102,38 +113,44 @@ static bool penalises(const weft_shaping *s) {
     return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
 }
 
-void weft_shape_part(const weft_rule *r, float *y, int32_t first, int n) {
+void weft_shape_part(const weft_rule *r, float *y, const weft_columns *c) {
     const weft_shaping *s = r->shaping;
-    int32_t end = first + n;
-    for (int32_t id = first; id < end && r->mask; id++)
-        if (!(r->mask[id / 64] >> id % 64 & 1)) y[id - first] = -INFINITY;
-    for (int i = 0; i < r->n_bans; i++)
-        if (r->bans[i] >= first && r->bans[i] < end) y[r->bans[i] - first] = -INFINITY;
-    if (!s) return;
-    for (int i = first_from(s->bias, sizeof *s->bias, s->n_bias, first); i < s->n_bias && s->bias[i].id < end; i++) {
-        float *l = &y[s->bias[i].id - first];
-        *l = s->bias[i].add > -INFINITY && *l != -INFINITY ? held((double)*l + (double)s->bias[i].add) : -INFINITY;
+    if (!c->n) return;
+    for (int i = 0; i < c->n && r->mask; i++) {
+        int32_t id = weft_column_id(c, i);
+        if (!(r->mask[id / 64] >> id % 64 & 1)) y[i] = -INFINITY;
     }
-    if (penalises(s)) penalise(r, y, first, end);
+    for (int i = 0; i < r->n_bans; i++) {
+        int at = weft_column_of(c, r->bans[i]);
+        if (at >= 0) y[at] = -INFINITY;
+    }
+    if (!s) return;
+    int32_t first = weft_column_id(c, 0), last = weft_column_id(c, c->n - 1);
+    for (int i = first_from(s->bias, sizeof *s->bias, s->n_bias, first); i < s->n_bias && s->bias[i].id <= last; i++) {
+        int at = weft_column_of(c, s->bias[i].id);
+        if (at < 0) continue;
+        y[at] = s->bias[i].add > -INFINITY && y[at] != -INFINITY ? held((double)y[at] + (double)s->bias[i].add) : -INFINITY;
+    }
+    if (penalises(s)) penalise(r, y, c);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------------------------------------ */
 
-void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, int32_t first, int n, uint32_t index,
+void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, const weft_columns *c, uint32_t index,
                     weft_best *best) {
     weft_best b = *best;
     bool warm = !weft_greedy(s);
-    for (int32_t i = 0; i < n; i++) {
+    for (int i = 0; i < c->n; i++) {
         if (logits[i] == -INFINITY) continue;
         double x = (double)logits[i];
         if (x != x) b.bad = true;
         if (warm) {
-            uint64_t k = bits ? bits[i] : weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)(first + i));
+            uint64_t k = bits ? bits[i] : weft_gumbel_bits(s->seed, s->choice, index, (uint32_t)weft_column_id(c, i));
             if (b.id >= 0 && x + s->temperature * weft_gumbel_bound(k) < b.score) continue; /* cannot win: no logarithms */
             x += s->temperature * weft_gumbel_of(k);
         }
         if (b.id < 0 || x > b.score) {
-            b.id = first + i;
+            b.id = weft_column_id(c, i);
             b.score = x;
         }
     }
@@ -152,7 +169,7 @@ int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const boo
     weft_best best = WEFT_NO_BEST;
     for (int32_t i = 0; i < n; i++) {
         float y = finite(logits[i]) ? logits[i] : NAN;
-        if (allowed[i]) weft_draw_part(s, &y, NULL, i, 1, index, &best);
+        if (allowed[i]) weft_draw_part(s, &y, NULL, &(weft_columns){.n = 1, .first = i}, index, &best);
     }
     return best.bad ? -1 : best.id;
 }

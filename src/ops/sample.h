@@ -74,10 +74,28 @@ typedef enum weft_no_token {                   /* why there is no token */
                              WEFT_TOKEN_BANNED /* no id is permitted */
 } weft_no_token;
 
-/* Steps 2 and 3 on y[0..n), ids [first, first + n): from raw logits in which -INFINITY stands for an id that does not exist (the
+/* The ids of n columns of logits, ascending: first, first + 1, ...; of a head that has some ids only, ids[0..n). */
+typedef struct weft_columns {
+    int n;
+    int32_t first;
+    const int32_t *ids; /* NULL: they are counted up */
+} weft_columns;
+static inline int32_t weft_column_id(const weft_columns *c, int i) {
+    return c->ids ? c->ids[i] : c->first + i;
+}
+/* Columns [at, at + n) of them. */
+static inline weft_columns weft_columns_part(const weft_columns *c, int at, int n) {
+    return (weft_columns){n, c->first + at, c->ids ? c->ids + at : NULL};
+}
+/* The first column whose id is not below `id`; n: there is none. */
+int weft_column_from(const weft_columns *c, int32_t id);
+/* The column of an id; -1: it has none. */
+int weft_column_of(const weft_columns *c, int32_t id);
+
+/* Steps 2 and 3 on y[0..n) of these columns: from raw logits in which -INFINITY stands for an id that does not exist (the
  * padded tail of a vocabulary), NaN for one that does and whose logit is NaN or infinite. They mean the same afterwards: -INFINITY
  * is not permitted, NaN is permitted and broken. */
-void weft_shape_part(const weft_rule *rule, float *y, int32_t first, int n);
+void weft_shape_part(const weft_rule *rule, float *y, const weft_columns *c);
 
 /* The best id so far. */
 typedef struct weft_best {
@@ -87,9 +105,9 @@ typedef struct weft_best {
 } weft_best;
 #define WEFT_NO_BEST ((weft_best){.id = -1})
 
-/* Step 6: goes on through ids [first, first + n) with shaped logits; -INFINITY is not in the support. bits[n]: weft_gumbel_bits()
- * of the ids; NULL: they are made where they are needed. */
-void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, int32_t first, int n, uint32_t index,
+/* Step 6: goes on through these columns with shaped logits; -INFINITY is not in the support. bits[n]: weft_gumbel_bits() of their
+ * ids; NULL: they are made where they are needed. */
+void weft_draw_part(const weft_sampler *s, const float *logits, const uint64_t *bits, const weft_columns *c, uint32_t index,
                     weft_best *best);
 /* The better of two, in any order: ties go to the lowest id. */
 void weft_best_merge(weft_best *best, const weft_best *other);

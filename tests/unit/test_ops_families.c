@@ -144,7 +144,7 @@ static void test_capped_logits(void **state) {
     for (int precise = 0; precise < 2; precise++) {
         weft_dev *d = open_dev(2, precise);
         weft_mat *tx = mat(d, x, 1, N, K);
-        weft_output output = {mat(d, head, 1, V, K), 30};
+        weft_output output = {.w = mat(d, head, 1, V, K), .cap = 30};
         weft_buf *bx = weft_buf_make(d, NULL, 0, K), *y = weft_buf_make(d, NULL, N, V);
         weft_pick_layer(d, N, V);
         plan(d);
@@ -374,7 +374,7 @@ static void test_ordered_head(void **state) {
         weft_ordered_output output = {
             .centroids = mat(d, centroids, 1, C, K), .w = mat(d, sorted, C, EACH, K), .order = coef(d, order, V)};
         output.top = TOP;
-        weft_output dense = {mat(d, head, 1, V, K), 0};
+        weft_output dense = {.w = mat(d, head, 1, V, K)};
         weft_mat *tx = mat(d, x, 1, N, K);
         weft_buf *bx = weft_buf_make(d, NULL, 0, K), *scores = weft_buf_make(d, NULL, 0, C), *y = weft_buf_make(d, NULL, N, V),
                  *all = weft_buf_make(d, NULL, N, V);

@@ -279,7 +279,7 @@ static void test_large_vocabularies(void **unused) {
         if (run == 3)
             weft_pick_logits(s.d, s.logits, ROWS, picks, s.allowed);
         else
-            weft_pick_tokens(s.d, &(weft_output){s.head, 0}, s.x, s.order, ROWS, picks, s.allowed);
+            weft_pick_tokens(s.d, &(weft_output){.w = s.head}, s.x, s.order, ROWS, picks, s.allowed);
         for (int i = 0; i < ROWS; i++) assert_int_equal(weft_read_pick(s.d, i, &got[i], &e), WEFT_OK);
         assert_int_equal(weft_end(s.d, &e), WEFT_OK);
         for (int i = 0; i < ROWS; i++) {
@@ -293,9 +293,144 @@ static void test_large_vocabularies(void **unused) {
     free(raw);
 }
 
+/* ---- heads with some ids only -------------------------------------------------------------------------------------------- */
+
+enum { V = 8, SOME_VOCAB = 5003, SOME_ROWS = 19 };
+
+static void pick_from(sampling *s, const weft_output *head, const weft_pick *picks, const bool *allowed, weft_picked *got) {
+    weft_error e;
+    sampling_begin(s);
+    weft_embed(s->d, s->x, s->table, 1);
+    weft_pick_tokens(s->d, head, s->x, s->order, SOME_ROWS, picks, allowed);
+    for (int i = 0; i < SOME_ROWS; i++) (void)weft_read_pick(s->d, i, &got[i], &e);
+    if (weft_end(s->d, &e) != WEFT_OK) fail_msg("%s", e.text);
+}
+
+/* Column i of a row of s->q is the id ids[i] of the row of s->p, which has no other id. */
+static void same_law(const sampling *s, const int32_t *ids, int columns, int row) {
+    const float *some = sampling_kept(s->q, row), *all = sampling_kept(s->p, row);
+    const kept_row *a = &s->q->row[row], *b = &s->p->row[row];
+    assert_int_equal(a->why, b->why);
+    if (a->why != WEFT_TOKEN) return;
+    for (int id = 0, c = 0; id < SOME_VOCAB; id++) {
+        bool has = c < columns && ids[c] == id;
+        assert_true(has ? some[c] == all[id] : all[id] == -INFINITY);
+        c += has;
+    }
+    assert_true(a->max == b->max && a->scale == b->scale && fabs(a->sum / b->sum - 1) < 1e-12);
+}
+
+/* Drafts from both, tried against the same target: the verdicts are the same. p: rows of the target, kept before. */
+static void same_trials(sampling *s, weft_kept *p, const int32_t *ids, const weft_picked *drafts, const weft_pick *picks) {
+    weft_trial t[SOME_ROWS];
+    weft_verdict v[2][SOME_ROWS];
+    weft_error e;
+    for (int way = 0; way < 2; way++) {
+        for (int i = 0; i < SOME_ROWS; i++)
+            t[i] = (weft_trial){.p = p,
+                                .p_row = i,
+                                .q = way ? s->q : s->p,
+                                .q_row = i,
+                                .q_ids = way ? ids : NULL,
+                                .draft = drafts[i].id < 0 ? ids[0] : drafts[i].id,
+                                .sampler = picks[i].rule.sampler,
+                                .index = picks[i].rule.index};
+        sampling_begin(s);
+        weft_try_drafts(s->d, t, SOME_ROWS);
+        for (int i = 0; i < SOME_ROWS; i++) (void)weft_read_verdict(s->d, i, &v[way][i], &e);
+        if (weft_end(s->d, &e) != WEFT_OK) fail_msg("%s", e.text);
+    }
+    for (int i = 0; i < SOME_ROWS; i++) {
+        assert_int_equal(v[0][i].kept, v[1][i].kept);
+        assert_int_equal(v[0][i].id, v[1][i].id);
+    }
+}
+
+/* A head with some ids gives what the whole head gives where a mask permits those alone: the same token by every rule, the same
+ * likeliest ids, the same law for trials. */
+static void some_ids(int threads, const char *isa, int left, bool broken) {
+    enum { N = SOME_VOCAB, ROWS = SOME_ROWS };
+    float *raw = malloc((size_t)ROWS * N * sizeof *raw);
+    int32_t *ids = malloc(N * sizeof *ids);
+    bool *in = malloc(N);
+    int columns = 0;
+    for (int id = 0; id < N; id++) { /* any set of so many */
+        in[id] = below(N - id) < left - columns;
+        if (in[id]) ids[columns++] = id;
+    }
+    for (int i = 0; i < ROWS; i++) make_row(raw + (size_t)i * N, N, broken ? 5 : i % 4);
+    sampling s = sampling_open_some(threads, isa, ROWS, N, raw, ids, columns);
+    random_rule r[ROWS];
+    weft_pick picks[2][ROWS];
+    weft_picked got[2][ROWS];
+    uint64_t *masks = calloc(ROWS * (N / 64 + 1), sizeof *masks);
+    for (int i = 0; i < ROWS; i++) {
+        make_rule(&r[i], N);
+        r[i].pick.log_sum = true;
+        r[i].pick.top = i % (WEFT_MAX_TOP + 1);
+        r[i].pick.keep_row = i;
+        picks[0][i] = picks[1][i] = r[i].pick;
+        picks[0][i].keep = s.p;
+        picks[1][i].keep = s.q;
+        uint64_t *mask = masks + i * (N / 64 + 1);
+        for (int id = 0; id < N; id++)
+            if (in[id] && (!r[i].mask || r[i].mask[id / 64] >> id % 64 & 1)) mask[id / 64] |= (uint64_t)1 << id % 64;
+        picks[0][i].rule.mask = mask;
+    }
+    for (int i = 0; i < N; i++) s.allowed[i] = random_u32() % 8 > 0;
+    for (int i = 0; i < N; i++) in[i] = in[i] && s.allowed[i];
+    pick_from(&s, &(weft_output){.w = s.some, .ids = ids}, picks[1], s.allowed, got[1]);
+    pick_from(&s, &(weft_output){.w = s.head}, picks[0], in, got[0]);
+    for (int i = 0; i < ROWS; i++) {
+        weft_picked *a = &got[1][i], *b = &got[0][i];
+        double total = 0;
+        for (int c = 0; c < columns; c++) total += exp((double)raw[(size_t)i * N + (size_t)ids[c]]);
+        if (!broken && i % 4 != 3) assert_true(fabs((double)a->log_sum - log(total)) < 1e-5);
+        if (a->id != b->id || a->why != b->why || a->logit != b->logit) fail_msg("row %d: %d, not %d", i, a->id, b->id);
+        assert_int_equal(a->n_top, b->n_top);
+        for (int t = 0; t < a->n_top && !broken; t++)
+            assert_true(a->top_id[t] == b->top_id[t] && a->top_logit[t] == b->top_logit[t]);
+        same_law(&s, ids, columns, i);
+    }
+    if (!broken) { /* the target: another row of logits, of all ids */
+        weft_kept *p = s.target;
+        for (int i = 0; i < ROWS; i++) picks[0][i] = (weft_pick){.rule.sampler = {1, 5, 0}, .keep = p, .keep_row = i};
+        weft_picked any[ROWS];
+        pick_from(&s, &(weft_output){.w = s.head}, picks[0], s.allowed, any);
+        same_trials(&s, p, ids, got[1], picks[1]);
+    }
+    for (int i = 0; i < ROWS; i++) free_rule(&r[i]);
+    sampling_close(&s);
+    free(raw);
+    free(ids);
+    free(in);
+    free(masks);
+}
+static void test_heads_with_some_ids(void **unused) {
+    (void)unused;
+    static const int sizes[] = {1, 5, 16, 17, 1023, 1024, 1025, 2500, 4100, SOME_VOCAB};
+    for (int k = 0; weft_isas[k]; k++)
+        for (int i = 0; i < 10 && weft_isa_here(weft_isas[k]); i++) some_ids(i % 2 ? 3 : 1, weft_isas[k]->name, sizes[i], i == 7);
+}
+
+/* An id that does not exist is refused before anything is read by it. */
+static void test_bad_ids_of_heads(void **unused) {
+    (void)unused;
+    const float raw[V] = {0};
+    weft_error e;
+    for (int bad = 0; bad < 2; bad++) {
+        const int32_t ids[] = {0, 1, 2}, wrong[] = {bad ? 0 : -1, 1, bad ? V : 2};
+        sampling s = sampling_open_some(1, NULL, 1, V, raw, ids, 3);
+        sampling_begin(&s);
+        weft_embed(s.d, s.x, s.table, 1);
+        weft_pick_tokens(s.d, &(weft_output){.w = s.some, .ids = wrong}, s.x, s.order, 1, &(weft_pick){0}, s.allowed);
+        assert_int_equal(weft_end(s.d, &e), WEFT_EINVAL);
+        sampling_close(&s);
+    }
+}
+
 /* ---- one rule at a time -------------------------------------------------------------------------------------------------- */
 
-enum { V = 8 };
 /* The ids of the support, as bits, and the token. */
 static unsigned support(const float *raw, const weft_rule *rule, weft_picked *got) {
     sampling s = sampling_open(1, NULL, 1, V, NULL);
@@ -532,6 +667,7 @@ static void test_kernels(void **unused) {
     enum { N = 700, ROOM = N + 16 };
     static float x[ROOM], y[ROOM], most[8];
     static bool allowed[ROOM];
+    static int32_t ids[N];
     static double w[ROOM];
     static uint64_t bits[ROOM], g[ROOM], least[8];
     for (int k = 0; weft_isas[k]; k++) {
@@ -543,11 +679,17 @@ static void test_kernels(void **unused) {
             uint64_t seed = (uint64_t)random_u32() << 32 | random_u32(), sum = 0;
             uint32_t choice = random_u32(), index = random_u32(), first = random_u32();
             t->permit(y, x, allowed, n);
-            t->noise(bits, least, seed, choice, index, first, n);
+            t->noise(bits, least, seed, choice, index, &(weft_columns){.n = n, .first = (int32_t)first});
             t->largest(most, y, n);
             for (int i = 0; i < n; i++) {
                 assert_true(allowed[i] ? isfinite(x[i]) ? y[i] == x[i] : y[i] != y[i] : y[i] == -INFINITY);
                 assert_true(bits[i] == weft_gumbel_bits(seed, choice, index, first + (uint32_t)i));
+                ids[i] = (int32_t)(random_u32() >> 1);
+            }
+            if (n % 2) { /* ids of a list, in memory that ends with it */
+                memmove(ids + N - n, ids, (size_t)n * sizeof *ids);
+                t->noise(bits, least, seed, choice, index, &(weft_columns){.n = n, .ids = ids + N - n});
+                for (int i = 0; i < n; i++) assert_true(bits[i] == weft_gumbel_bits(seed, choice, index, (uint32_t)ids[N - n + i]));
             }
             float max = -INFINITY;
             for (int at = 0, b = 0; at < n; at += SUPPORT_BLOCK, b++) {
@@ -637,6 +779,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_vocabularies),
         cmocka_unit_test(test_large_vocabularies),
+        cmocka_unit_test(test_heads_with_some_ids),
+        cmocka_unit_test(test_bad_ids_of_heads),
         cmocka_unit_test(test_ties),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_raw_log_probabilities),

@@ -242,11 +242,25 @@ INLINE vl mul_low(vl a, vl b) { /* of the low halves */
     return (a & UINT32_MAX) * (b & UINT32_MAX);
 #endif
 }
-static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, uint32_t first, int n) {
+typedef int32_t vh __attribute__((vector_size(W * 2))); /* ids of as many lanes */
+INLINE vl column_ids(const weft_columns *c, int at) {
+    vl x;
+    if (!c->ids) {
+        for (int i = 0; i < W / 2; i++) x[i] = (uint32_t)c->first + (uint32_t)(at + i);
+        return x;
+    }
+    vh ids = {0};
+    if (at + W / 2 <= c->n)
+        memcpy(&ids, c->ids + at, sizeof ids);
+    else
+        memcpy(&ids, c->ids + at, (size_t)(c->n - at) * sizeof *c->ids);
+    return __builtin_convertvector(ids, vl);
+}
+static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, const weft_columns *c) {
     const vl m0 = (vl){0} + 0xD2511F53u, m1 = (vl){0} + 0xCD9E8D57u;
+    int n = c->n;
     for (int at = 0; at < n; at += W / 2) {
-        vl x0, x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0}, out;
-        for (int i = 0; i < W / 2; i++) x0[i] = first + (uint32_t)(at + i);
+        vl x0 = column_ids(c, at), x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0}, out;
         uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
         UNROLL for (int round = 0; round < 10; round++) {
             vl a = mul_low(x0, m0), b = mul_low(x2, m1);

@@ -48,8 +48,8 @@ struct weft_kernels {
     void (*largest)(float *most, const float *x, int n);
     /* y[i] = x[i]; -INFINITY where it is not allowed, else NaN where it is NaN or infinite. y may be x. */
     void (*permit)(float *y, const float *x, const bool *allowed, int n);
-    /* bits[i] = weft_gumbel_bits(seed, choice, index, first + i), in whole vectors; the smallest of each SUPPORT_BLOCK. */
-    void (*noise)(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, uint32_t first, int n);
+    /* bits[i] = weft_gumbel_bits(seed, choice, index, the id of column i), in whole vectors; the smallest of each SUPPORT_BLOCK. */
+    void (*noise)(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, const weft_columns *c);
     /* w[i] = weight_of() of x[i]. */
     void (*weights)(double *w, const float *x, int n, double max, double scale);
     /* g[i] = grains_of() of that; returns their sum. */

@@ -41,7 +41,7 @@ size_t pick_scratch_floats(void) {
 
 typedef struct pick_job {
     weft_dev *d;
-    int vocab;
+    weft_columns columns; /* of the logits */
     const weft_mat *head; /* NULL: x holds logits, row by row */
     float cap;
     const weft_buf *x;
@@ -52,6 +52,14 @@ typedef struct pick_job {
     weft_acts acts;
 } pick_job;
 
+size_t pick_last_bytes(void) {
+    return sizeof(pick_job);
+}
+
+static weft_columns columns_of(const pick_job *j, int piece) {
+    int first = piece * PIECE, left = j->columns.n - first;
+    return weft_columns_part(&j->columns, first, left < PIECE ? left : PIECE);
+}
 static part *part_of(const pick_job *j, int piece, int row) {
     return (part *)j->d->pick_parts + (size_t)piece * (size_t)j->n + (size_t)row;
 }
@@ -74,26 +82,27 @@ static void quantize_piece(void *ctx, int row, int worker) {
     j->d->isa->linear->quantize(&j->acts, row, buf_row(j->x, j->rows[row]));
 }
 
-/* `logits` may be changed; shaped[n] is scratch. */
-static void fold(const pick_job *j, int piece, int row, float *logits, float *shaped, int n) {
+/* `logits` may be changed; shaped[n] is scratch. allowed: by column. */
+static void fold(const pick_job *j, int piece, int row, float *logits, float *shaped, const bool *allowed) {
     const weft_pick *pick = &j->rules[row];
-    int32_t first = piece * PIECE;
+    weft_columns c = columns_of(j, piece);
+    int n = c.n;
     part *p = part_of(j, piece, row);
     p->best = WEFT_NO_BEST;
-    if (pick->keep) shaped = buf_row(pick->keep->logits, pick->keep_row) + first;
-    j->d->kernels->permit(shaped, logits, j->allowed + first, n);
-    weft_shape_part(&pick->rule, shaped, first, n);
-    if (!weft_rule_truncates(&pick->rule)) weft_draw_piece(j->d, &pick->rule, shaped, first, n, &p->best);
-    if (p->best.id >= 0) p->raw = logits[p->best.id - first];
+    if (pick->keep) shaped = buf_row(pick->keep->logits, pick->keep_row) + piece * PIECE;
+    j->d->kernels->permit(shaped, logits, allowed, n);
+    weft_shape_part(&pick->rule, shaped, &c);
+    if (!weft_rule_truncates(&pick->rule)) weft_draw_piece(j->d, &pick->rule, shaped, &c, &p->best);
+    if (p->best.id >= 0) p->raw = logits[weft_column_of(&c, p->best.id)];
     candidate *top = top_of(j, piece, row);
     int kept = 0;
     for (int i = 0; i < n && pick->top; i++)
-        if (j->allowed[first + i]) kept = keep(top, kept, pick->top, (candidate){first + i, logits[i]});
+        if (allowed[i]) kept = keep(top, kept, pick->top, (candidate){weft_column_id(&c, i), logits[i]});
     if (kept < pick->top) top[kept].id = -1;
     if (pick->log_sum) p->max = j->d->kernels->chunk_exp(logits, n, 1, &p->sum);
 }
 
-/* Logits of ids [first, first + n), first a multiple of 16, for rows [row, row + rows), row a multiple of 16. */
+/* Logits of columns [first, first + n), first a multiple of 16, for rows [row, row + rows), row a multiple of 16. */
 static void head_product(const pick_job *j, float *logits, int first, int n, int row, int rows, int worker) {
     weft_acts acts = j->acts;
     if (acts.q) acts = acts_from(&acts, row);
@@ -116,16 +125,20 @@ static float *logits_of(const weft_dev *d, int worker) {
 
 static void pick_piece(void *ctx, int piece, int worker) {
     const pick_job *j = ctx;
-    int first = piece * PIECE, n = j->vocab - first < PIECE ? j->vocab - first : PIECE;
+    weft_columns c = columns_of(j, piece);
+    int first = piece * PIECE, n = c.n;
     float *logits = logits_of(j->d, worker), *shaped = logits + (size_t)ROWS * PIECE;
+    bool some[PIECE];
+    const bool *allowed = c.ids ? some : j->allowed + first;
+    for (int i = 0; i < n && c.ids; i++) some[i] = j->allowed[c.ids[i]];
     for (int row = 0; row < j->n && !j->head; row++) {
         memcpy(logits, buf_row(j->x, row) + first, (size_t)n * sizeof *logits);
-        fold(j, piece, row, logits, shaped, n);
+        fold(j, piece, row, logits, shaped, allowed);
     }
     for (int row = 0, rows; row < j->n && j->head; row += rows) {
         rows = j->n - row < ROWS ? j->n - row : ROWS;
         head_product(j, logits, first, n, row, rows, worker);
-        for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, shaped, n);
+        for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, shaped, allowed);
     }
 }
 
@@ -133,9 +146,10 @@ static void pick_piece(void *ctx, int piece, int worker) {
 static float raw_logit(const pick_job *j, int row, int32_t id) {
     if (!j->head) return buf_row(j->x, row)[id];
     float *logits = logits_of(j->d, 0);
-    int base = row / 16 * 16, first = id / LANES * LANES, n = j->vocab - first < LANES ? j->vocab - first : LANES;
-    head_product(j, logits, first, n, base, row - base + 1, 0);
-    return logits[(size_t)(row - base) * PIECE + (size_t)(id - first)];
+    int column = weft_column_of(&j->columns, id), left = j->columns.n - column / LANES * LANES;
+    int base = row / 16 * 16, first = column / LANES * LANES;
+    head_product(j, logits, first, left < LANES ? left : LANES, base, row - base + 1, 0);
+    return logits[(size_t)(row - base) * PIECE + (size_t)(column - first)];
 }
 
 static void finish(const pick_job *j, int row, weft_picked *out) {
@@ -145,7 +159,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     double sum = 0, max = 0;
     int n_top = 0;
     float raw = 0;
-    for (int i = 0; i < pieces(j->vocab); i++) {
+    for (int i = 0; i < pieces(j->columns.n); i++) {
         const part *p = part_of(j, i, row);
         int32_t before = best.id;
         weft_best_merge(&best, &p->best);
@@ -158,11 +172,11 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
         max = larger;
     }
     bool late = weft_rule_truncates(&pick->rule);
-    if (late) best = weft_truncate(j->d, pick, j->vocab);
+    if (late) best = weft_truncate(j->d, pick, &j->columns);
     *out = (weft_picked){.id = best.bad ? -1 : best.id, .n_top = n_top};
     if (out->id < 0) out->why = best.bad ? WEFT_TOKEN_NAN : WEFT_TOKEN_BANNED;
     if (out->id >= 0) out->logit = late ? raw_logit(j, row, out->id) : raw;
-    if (pick->keep && !late) weft_keep_row(j->d, pick, j->vocab, out);
+    if (pick->keep && !late) weft_keep_row(j->d, pick, &j->columns, out);
     if (pick->log_sum) out->log_sum = (float)(max + weft_ln(sum));
     for (int t = 0; t < n_top; t++) {
         out->top_id[t] = top[t].id;
@@ -171,21 +185,24 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
 }
 
 static void run_pieces(const pick_job *j) {
-    weft_pool_run(j->d->pool, pieces(j->vocab), pick_piece, (void *)(uintptr_t)j);
+    weft_pool_run(j->d->pool, pieces(j->columns.n), pick_piece, (void *)(uintptr_t)j);
     for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
+    *(pick_job *)j->d->pick_last = *j;
 }
 
 /* Sets the device's error, once. */
-static bool rules_fit(weft_dev *d, const weft_pick *rules, int n, int vocab) {
+static bool rules_fit(weft_dev *d, const weft_pick *rules, int n, const weft_columns *c) {
     const char *fault = NULL;
-    if (n < 0 || n > d->pick_rows || n > d->plan.max_rows || vocab > d->pick_vocab) fault = "there is no room for so many";
+    int columns = c->n, vocab = c->ids ? d->pick_vocab : columns;
+    if (n < 0 || n > d->pick_rows || n > d->plan.max_rows || columns > d->pick_vocab) fault = "there is no room for so many";
+    if (c->ids && (c->ids[0] < 0 || c->ids[columns - 1] >= vocab)) fault = "the head has an id that does not exist";
     for (int i = 0; i < n && !fault; i++) {
         const weft_pick *p = &rules[i];
         fault = weft_rule_fault(&p->rule, vocab);
         if (p->top < 0 || p->top > WEFT_MAX_TOP) fault = "too many of the likeliest ids";
-        if (p->keep && (p->keep_row < 0 || p->keep_row >= p->keep->logits->rows || vocab > p->keep->logits->cols))
+        if (p->keep && (p->keep_row < 0 || p->keep_row >= p->keep->logits->rows || columns > p->keep->logits->cols))
             fault = "the row to keep does not exist";
-        if (weft_rule_truncates(&p->rule) && vocab > MOST_WEIGHED) fault = "top_k, top_p and min_p over more than 524288 ids";
+        if (weft_rule_truncates(&p->rule) && columns > MOST_WEIGHED) fault = "top_k, top_p and min_p over more than 524288 ids";
         if (!fault && !p->keep && weft_rule_truncates(&p->rule)) fault = "top_k, top_p and min_p need a row to keep";
     }
     if (fault) d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows: %s", n, fault);
@@ -196,7 +213,8 @@ void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x,
                       const bool *allowed) {
     if (d->status != WEFT_OK) return;
     const weft_mat *head = output->w;
-    if (!rules_fit(d, rules, n, (int)head->n)) return;
+    const weft_columns columns = {.n = (int)head->n, .ids = output->ids};
+    if (!rules_fit(d, rules, n, &columns)) return;
     bool fits = head->k == x->cols;
     for (int i = 0; i < n && fits; i++) fits = rows[i] >= 0 && rows[i] < d->step->n_rows;
     if (!fits) {
@@ -205,7 +223,7 @@ void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x,
     }
     if (!n) return;
     pick_job j = {.d = d,
-                  .vocab = (int)head->n,
+                  .columns = columns,
                   .head = head,
                   .cap = output->cap,
                   .x = x,
@@ -223,9 +241,10 @@ void weft_pick_tokens(weft_dev *d, const weft_output *output, const weft_buf *x,
 
 void weft_pick_logits(weft_dev *d, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed) {
     if (d->status != WEFT_OK) return;
-    if (!rules_fit(d, rules, n, logits->cols)) return;
+    const weft_columns columns = {.n = logits->cols};
+    if (!rules_fit(d, rules, n, &columns)) return;
     if (n <= logits->rows)
-        run_pieces(&(pick_job){.d = d, .vocab = logits->cols, .x = logits, .n = n, .rules = rules, .allowed = allowed});
+        run_pieces(&(pick_job){.d = d, .columns = columns, .x = logits, .n = n, .rules = rules, .allowed = allowed});
     else
         d->status = weft_fail(&d->error, WEFT_EINVAL, "tokens for %d rows of logits, where there are %d", n, logits->rows);
 }
@@ -237,5 +256,17 @@ weft_status weft_read_pick(weft_dev *d, int i, weft_picked *picked, weft_error *
     }
     if (i < 0 || i >= d->pick_rows) return weft_fail(e, WEFT_EINVAL, "result %d of %d", i, d->pick_rows);
     *picked = d->picked[i];
+    return WEFT_OK;
+}
+
+weft_status weft_read_logit(weft_dev *d, int i, int32_t id, float *logit, weft_error *e) {
+    const pick_job *j = d->pick_last;
+    if (d->step && d->status != WEFT_OK) {
+        if (e) *e = d->error;
+        return d->status;
+    }
+    if (!j || !j->d || i < 0 || i >= j->n || weft_column_of(&j->columns, id) < 0)
+        return weft_fail(e, WEFT_EINVAL, "the logit of id %d in result %d: there is none", id, i);
+    *logit = raw_logit(j, i, id);
     return WEFT_OK;
 }

@@ -44,20 +44,25 @@ static int zeros_to_win(const weft_best *best, float most, double temperature, u
     return z <= all ? z : -1;
 }
 
-void weft_draw_piece(const weft_dev *d, const weft_rule *rule, const float *shaped, int32_t first, int n, weft_best *best) {
+void weft_draw_piece(const weft_dev *d, const weft_rule *rule, const float *shaped, const weft_columns *c, weft_best *best) {
     const weft_sampler *s = &rule->sampler;
+    int n = c->n;
     float most[PIECE / SUPPORT_BLOCK];
     uint64_t bits[PIECE], least[PIECE / SUPPORT_BLOCK];
     bool warm = !weft_greedy(s);
     d->kernels->largest(most, shaped, n);
-    if (warm) d->kernels->noise(bits, least, s->seed, s->choice, rule->index, (uint32_t)first, n);
+    if (warm) d->kernels->noise(bits, least, s->seed, s->choice, rule->index, c);
     for (int at = 0, b = 0; at < n; at += SUPPORT_BLOCK, b++) {
         int end = n - at < SUPPORT_BLOCK ? n : at + SUPPORT_BLOCK, z = 0;
+        weft_columns part = weft_columns_part(c, at, end - at);
         if (most[b] == -INFINITY || (!warm && best->id >= 0 && (double)most[b] <= best->score)) continue;
         if (warm && best->id >= 0) z = zeros_to_win(best, most[b], s->temperature, least[b]);
-        if (!z) weft_draw_part(s, shaped + at, warm ? bits + at : NULL, first + at, end - at, rule->index, best);
-        for (int i = at; i < end && z > 0; i++)
-            if (bits[i] <= with_zeros(z)) weft_draw_part(s, shaped + i, bits + i, first + i, 1, rule->index, best);
+        if (!z) weft_draw_part(s, shaped + at, warm ? bits + at : NULL, &part, rule->index, best);
+        for (int i = at; i < end && z > 0; i++) {
+            if (bits[i] > with_zeros(z)) continue;
+            part = weft_columns_part(c, i, 1);
+            weft_draw_part(s, shaped + i, bits + i, &part, rule->index, best);
+        }
     }
 }
 
@@ -98,7 +103,7 @@ static float last_of(const float *logits, const uint64_t *grains, int n, uint64_
     return logit_of(prefix);
 }
 
-/* Ids that may be in the support, ascending, with their logits, and their grains where top_p needs them. */
+/* Columns that may be in the support, ascending, with their logits, and their grains where top_p needs them. */
 typedef struct pool {
     int32_t *ids;
     float *logits;
@@ -132,7 +137,8 @@ typedef struct collection {
     const weft_dev *d;
     const weft_rule *rule;
     const float *row;
-    int vocab;
+    int vocab;                   /* columns of the row */
+    const weft_columns *columns; /* they */
     float least;
     bool weigh;
     uint64_t floor;
@@ -276,15 +282,17 @@ static void draw_piece(void *ctx, int piece, int worker) {
     (void)worker;
     const collection *c = ctx;
     weft_best *best = &c->d->support.best[piece];
+    weft_columns part = weft_columns_part(c->columns, piece * PIECE, length(c->vocab, piece));
     *best = WEFT_NO_BEST;
-    weft_draw_piece(c->d, c->rule, c->row + piece * PIECE, piece * PIECE, length(c->vocab, piece), best);
+    weft_draw_piece(c->d, c->rule, c->row + piece * PIECE, &part, best);
 }
 
-weft_best weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab) {
+weft_best weft_truncate(const weft_dev *d, const weft_pick *pick, const weft_columns *columns) {
     const weft_rule *rule = &pick->rule;
+    int vocab = columns->n;
     float *row = buf_row(pick->keep->logits, pick->keep_row);
     kept_row *kept = &pick->keep->row[pick->keep_row];
-    collection c = {.d = d, .rule = rule, .row = row, .vocab = vocab, .scale = 1 / rule->sampler.temperature};
+    collection c = {.d = d, .rule = rule, .row = row, .vocab = vocab, .columns = columns, .scale = 1 / rule->sampler.temperature};
     weft_best best = WEFT_NO_BEST;
     float max = largest_of(&c);
     *kept = (kept_row){.max = (double)max, .scale = c.scale, .vocab = vocab};
@@ -306,7 +314,10 @@ weft_best weft_truncate(const weft_dev *d, const weft_pick *pick, int vocab) {
         }
     }
     if (p.n < vocab / 32) { /* id by id is less work than the noise of all ids */
-        for (int i = 0; i < p.n; i++) weft_draw_part(&rule->sampler, &p.logits[i], NULL, p.ids[i], 1, rule->index, &best);
+        for (int i = 0; i < p.n; i++) {
+            weft_columns one = weft_columns_part(columns, p.ids[i], 1);
+            weft_draw_part(&rule->sampler, &p.logits[i], NULL, &one, rule->index, &best);
+        }
         return best;
     }
     weft_pool_run(d->pool, pieces(vocab), draw_piece, &c);
@@ -326,7 +337,8 @@ static void weigh_piece(void *ctx, int piece, int worker) {
     c->d->support.sum[piece] = sum;
 }
 
-void weft_keep_row(const weft_dev *d, const weft_pick *pick, int vocab, const weft_picked *picked) {
+void weft_keep_row(const weft_dev *d, const weft_pick *pick, const weft_columns *columns, const weft_picked *picked) {
+    int vocab = columns->n;
     kept_row *row = &pick->keep->row[pick->keep_row];
     float *l = buf_row(pick->keep->logits, pick->keep_row);
     *row = (kept_row){.vocab = vocab, .why = picked->why};
@@ -334,7 +346,7 @@ void weft_keep_row(const weft_dev *d, const weft_pick *pick, int vocab, const we
     collection c = {.d = d, .row = l, .vocab = vocab};
     if (weft_greedy(&pick->rule.sampler)) {
         weft_pool_run(d->pool, pieces(vocab), clear_piece, &c);
-        l[picked->id] = 0;
+        l[weft_column_of(columns, picked->id)] = 0;
         row->scale = row->sum = 1;
         return;
     }
@@ -350,28 +362,15 @@ void weft_keep_row(const weft_dev *d, const weft_pick *pick, int vocab, const we
 typedef struct law {
     const kept_row *row;
     const float *logits;
-    const int32_t *ids; /* of the columns; NULL: the columns themselves */
+    weft_columns columns;
 } law;
 
 static double chance(const law *w, int column) {
     return weight_of((double)w->logits[column], w->row->max, w->row->scale) / w->row->sum;
 }
 
-/* The first column whose id is not below `id`. */
-static int column_from(const law *w, int32_t id) {
-    if (!w->ids) return id < w->row->vocab ? id : w->row->vocab;
-    int low = 0, high = w->row->vocab;
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-        if (w->ids[mid] < id)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-static int32_t id_of(const law *w, int column) {
-    return w->ids ? w->ids[column] : column;
+static law law_of(const weft_kept *k, int row, const int32_t *ids) {
+    return (law){&k->row[row], buf_row(k->logits, row), {.n = k->row[row].vocab, .ids = ids}};
 }
 
 /* What a token is drawn from: p, or with a draft max(p - q, 0); q NULL: all of it at the draft. */
@@ -389,11 +388,11 @@ static double rest_part(const rest *t, double *r, int piece) {
     for (int i = 0; i < n; i++) r[i] = r[i] / t->p.row->sum;
     if (t->q) {
         double q[PIECE];
-        int from = column_from(t->q, first), to = column_from(t->q, first + n);
+        int from = weft_column_from(&t->q->columns, first), to = weft_column_from(&t->q->columns, first + n);
         if (to > from + n) to = from + n;
         t->d->kernels->weights(q, t->q->logits + from, to - from, t->q->row->max, t->q->row->scale);
-        for (int c = from; c < to && id_of(t->q, c) < first + n; c++) {
-            double *at = &r[id_of(t->q, c) - first], x = q[c - from] / t->q->row->sum;
+        for (int c = from; c < to; c++) {
+            double *at = &r[weft_column_id(&t->q->columns, c) - first], x = q[c - from] / t->q->row->sum;
             *at = *at > x ? *at - x : 0;
         }
     } else if (t->draft >= first && t->draft < first + n) {
@@ -439,7 +438,7 @@ static int32_t draw_rest(const rest *t, double u) {
 
 static weft_verdict judge(weft_dev *d, const weft_trial *t) {
     const weft_kept *p = t->p, *q = t->q;
-    rest all = {.d = d, .p = {&p->row[t->p_row], buf_row(p->logits, t->p_row), NULL}, .draft = -1};
+    rest all = {.d = d, .p = law_of(p, t->p_row, NULL), .draft = -1};
     weft_verdict no = {.id = -1, .why = all.p.row->why};
     if (no.why != WEFT_TOKEN) return no;
     if (t->draft < 0) return (weft_verdict){.id = draw_rest(&all, weft_uniform(&t->sampler, t->index, WEFT_FOR_BONUS))};
@@ -447,10 +446,10 @@ static weft_verdict judge(weft_dev *d, const weft_trial *t) {
     rest left = {.d = d, .p = all.p, .draft = t->draft};
     double qx = 1;
     if (q && q->row[t->q_row].why == WEFT_TOKEN) {
-        drafter = (law){&q->row[t->q_row], buf_row(q->logits, t->q_row), t->q_ids};
+        drafter = law_of(q, t->q_row, t->q_ids);
         left.q = &drafter;
-        int c = column_from(&drafter, t->draft);
-        qx = c < drafter.row->vocab && id_of(&drafter, c) == t->draft ? chance(&drafter, c) : 0;
+        int c = weft_column_of(&drafter.columns, t->draft);
+        qx = c >= 0 ? chance(&drafter, c) : 0;
     }
     if (!(qx > 0)) {
         d->status =
