@@ -314,7 +314,6 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->picks);
     weft_free(g->trials);
     weft_free(g->allowed);
-    weft_free(g->masks);
     weft_vec_free(&g->events.list);
     weft_vec_free(&g->events.beside);
     weft_str_free(&g->tuned_path);

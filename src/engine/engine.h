@@ -116,7 +116,6 @@ struct weft_engine {
     weft_kept *kept_drafts;  /* [max_requests * max_depth]: what drafts were drawn from */
     weft_trial *trials;      /* [logit rows] */
     weft_events events;
-    uint64_t *masks; /* [pick rows, vocabulary / 64]: of prompts' ids, zero between steps; NULL: nobody has asked yet */
     weft_stats stats;
     weft_costs costs;
     weft_depth_wish *wishes; /* [max_requests] */
@@ -170,7 +169,7 @@ static inline int weft_logit_rows(const weft_config *c) {
     return c->max_requests * (1 + c->max_depth);
 }
 
-/* A request that wants log-probabilities of its prompt: checks, room. */
+/* Room, where log-probabilities of the prompt are wanted. */
 weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e);
 void weft_prompt_close(weft_prompt *p);
 /* Inside a step, when the trunk has run: those of all prompts that have rows in it. A prompt whose logits are not finite ends. */

@@ -5,22 +5,11 @@
 #include "base/alloc.h"
 #include "engine/engine.h"
 
-static size_t mask_words(const weft_engine *g) {
-    return ((size_t)g->info.vocab + 63) / 64;
-}
-
 weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e) {
-    weft_engine *g = r->engine;
     if (!d->prompt_logprobs || d->n_prompt < 2) return WEFT_OK;
-    for (size_t i = 1; i < d->n_prompt; i++)
-        if (!g->allowed[d->prompt[i]])
-            return weft_fail(e, WEFT_EINVAL, "prompt id %d at position %zu is no token of the tokenizer: it has no log-probability",
-                             d->prompt[i], i);
-    if (!g->masks) g->masks = weft_calloc((size_t)weft_pick_rows(&g->config) * mask_words(g), sizeof *g->masks);
     r->prompt.logprob = weft_calloc(d->n_prompt, sizeof *r->prompt.logprob);
     if (d->top_logprobs) r->prompt.top = weft_calloc(d->n_prompt * (size_t)d->top_logprobs, sizeof *r->prompt.top);
-    if (!g->masks || !r->prompt.logprob || (d->top_logprobs && !r->prompt.top))
-        return weft_fail_oom(e, "the log-probabilities of a prompt");
+    if (!r->prompt.logprob || (d->top_logprobs && !r->prompt.top)) return weft_fail_oom(e, "the log-probabilities of a prompt");
     return WEFT_OK;
 }
 
@@ -30,13 +19,12 @@ void weft_prompt_close(weft_prompt *p) {
     *p = (weft_prompt){0};
 }
 
-/* The id at `at`, by what its row says. */
-static weft_status note(weft_request *r, size_t at, const weft_picked *picked) {
+/* The id at `at` has this logit in the row that was picked for its place. */
+static weft_status note(weft_request *r, size_t at, float logit, const weft_picked *picked) {
     weft_prompt *p = &r->prompt;
-    float logprob = picked->logit - picked->log_sum;
-    if (picked->id < 0 || !isfinite(logprob))
+    p->logprob[at] = logit - picked->log_sum;
+    if (picked->id < 0 || !isfinite(p->logprob[at]))
         return weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %zu are not finite", at - 1);
-    p->logprob[at] = logprob;
     p->n_top = picked->n_top;
     weft_logprob *top = p->top + at * (size_t)r->choosing.top;
     for (int i = 0; i < picked->n_top; i++) top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
@@ -47,24 +35,21 @@ static weft_status note(weft_request *r, size_t at, const weft_picked *picked) {
 /* Ids [at, at + n), by the step's rows from `row` on. A failure of r alone is in r->error, and ends the request. */
 static weft_status score(weft_request *r, size_t at, int row, int n, weft_error *e) {
     weft_engine *g = r->engine;
-    const int32_t *ids = r->ids.v + at;
     int *rows = g->rows + weft_logit_rows(&g->config);
     weft_pick *picks = g->picks + weft_logit_rows(&g->config);
-    weft_status s = WEFT_OK;
     for (int i = 0; i < n; i++) {
-        uint64_t *mask = g->masks + (size_t)i * mask_words(g);
-        mask[ids[i] / 64] = (uint64_t)1 << ids[i] % 64;
-        picks[i] = (weft_pick){.rule = {.mask = mask}, .log_sum = true, .top = r->choosing.top};
+        picks[i] = (weft_pick){.log_sum = true, .top = r->choosing.top};
         rows[i] = row + i;
     }
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, rows, n, picks, g->allowed);
-    for (int i = 0; i < n && s == WEFT_OK && r->phase != WEFT_ENDED; i++) {
+    for (int i = 0; i < n && r->phase != WEFT_ENDED; i++) {
         weft_picked picked;
-        s = weft_read_pick(g->dev, i, &picked, e);
-        if (s == WEFT_OK && note(r, at + (size_t)i, &picked) != WEFT_OK) weft_answer_end(r, WEFT_END_ERROR, -1);
+        float logit;
+        WEFT_TRY(weft_read_pick(g->dev, i, &picked, e));
+        WEFT_TRY(weft_read_logit(g->dev, i, r->ids.v[at + (size_t)i], &logit, e));
+        if (note(r, at + (size_t)i, logit, &picked) != WEFT_OK) weft_answer_end(r, WEFT_END_ERROR, -1);
     }
-    for (int i = 0; i < n; i++) g->masks[(size_t)i * mask_words(g) + (size_t)(ids[i] / 64)] = 0;
-    return s;
+    return WEFT_OK;
 }
 
 weft_status weft_prompts_score(weft_engine *g, weft_error *e) {
