@@ -77,7 +77,9 @@ typedef struct weft_config {
     int max_depth;     /* the deepest draft that a request may ask for, 1..WEFT_MAX_DEPTH; 0: none; -1: 4 */
     /* The folder where the packed weights of checkpoints from 64 MB on are kept, so that the next start maps them instead of
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
-     * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start. */
+     * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
+     * There, or in weft/drafts beside weft/packed, lies for checkpoints of more than 65536 ids with a drafter how often each id was
+     * generated, so that drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
     const char *cache_dir;
 } weft_config;
 

@@ -113,6 +113,7 @@ static weft_status commit(weft_request *r, const weft_picked *picked, size_t fro
     weft_engine *g = r->engine;
     WEFT_TRY(weft_choosing_note(&r->choosing, picked->id, &r->error));
     r->ids.v[r->ids.n++] = picked->id; /* room was made at the start */
+    weft_usage_note(&g->usage, picked->id);
     g->stats.tokens++;
     r->stats.tokens++;
     weft_logprob *top = g->tops + g->n_events * WEFT_MAX_LOGPROBS;
