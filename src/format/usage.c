@@ -6,6 +6,7 @@
  * Counts are halved when they are many, so that what is said now counts more than what was said a year ago. */
 #include "format/usage.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,12 +129,27 @@ static void fill_file(const weft_usage *u, const uint32_t *counts, uint8_t *file
     memcpy(at, &sum, sizeof sum);
 }
 
+/* What writers that were killed left of the file. */
+static void remove_abandoned(const char *dir, const char *name) {
+    DIR *d = opendir(dir);
+    weft_str path = {0};
+    for (struct dirent *f; d && (f = readdir(d));) {
+        weft_str_clear(&path);
+        if (weft_starts_with(f->d_name, name) && weft_ends_with(f->d_name, ".tmp") && weft_str_addf(&path, "%s/%s", dir, f->d_name))
+            weft_file_remove_abandoned(path.p);
+    }
+    weft_str_free(&path);
+    if (d) closedir(d);
+}
+
 static weft_status write_counts(const weft_usage *u, weft_error *e) {
     uint32_t *counts = read_counts(u, true);
     if (!counts) return weft_fail_oom(e, "counts of ids");
     size_t n = add_said(u, counts);
     char *dir = weft_strdup(u->path.p);
-    if (dir) *strrchr(dir, '/') = '\0';
+    char *name = dir ? strrchr(dir, '/') : NULL;
+    if (name) *name++ = '\0';
+    if (name) remove_abandoned(dir, name);
     weft_map m = {0};
     weft_status s = dir ? weft_dir_make(dir, e) : weft_fail_oom(e, "a path");
     if (s == WEFT_OK) s = weft_map_create(&m, u->path.p, size_of(n), e);
