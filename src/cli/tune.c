@@ -120,8 +120,8 @@ static void add(weft_pace_tally *sum, const weft_pace_tally *t) {
 
 /* Over the fixed depths, as auto drafts where it expects to be right. */
 static void conclude_acceptance(const tune *t, weft_tuned *table) {
-    const weft_acceptance unmeasured = {{0}};
-    const weft_sureness unsure = {{0}};
+    const weft_acceptance unmeasured = {.share = {0}};
+    const weft_sureness unsure = {.share = {0}};
     for (int f = 0; f < WEFT_DRAFTERS; f++)
         for (int k = 0; k < WEFT_MAX_DEPTH; k++) {
             weft_pace_tally sum = {0};
