@@ -80,10 +80,12 @@ typedef struct rooms {
     weft_kept *tokens, *drafts;
 } rooms;
 
+/* The model, that room, and room for picks of prompts. */
 static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
                               weft_error *e) {
     WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
     int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0;
+    weft_pick_layer(dev, weft_pick_rows(c), vocab);
     kept->tokens = weft_kept_make(dev, weft_logit_rows(c), vocab);
     kept->drafts = drafts ? weft_kept_make(dev, drafts, vocab) : NULL;
     return kept->tokens && (kept->drafts || !drafts) ? WEFT_OK : weft_fail_oom(e, "shaped logits");
@@ -171,21 +173,17 @@ static weft_status mark_allowed(weft_engine *g, weft_error *e) {
 static weft_status make_tables(weft_engine *g, weft_error *e) {
     const weft_config *c = &g->config;
     size_t requests = (size_t)c->max_requests, vocab = (size_t)weft_model_vocab(g->model);
-    size_t events = requests * (size_t)(c->max_depth + 2);
+    size_t picks = (size_t)(weft_logit_rows(c) + weft_pick_rows(c));
     g->requests = weft_calloc(requests, sizeof *g->requests);
     g->drafting = weft_calloc(requests, sizeof *g->drafting);
     g->wishes = weft_calloc(requests, sizeof *g->wishes);
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
-    g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
-    g->picks = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->picks);
+    g->rows = weft_calloc(picks, sizeof *g->rows);
+    g->picks = weft_calloc(picks, sizeof *g->picks);
     g->trials = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->trials);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
-    g->events = weft_calloc(events, sizeof *g->events);
-    g->event_text = weft_calloc(events, sizeof *g->event_text);
-    g->tops = weft_calloc(events * WEFT_MAX_LOGPROBS, sizeof *g->tops);
-    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials ||
-        !g->allowed || !g->events || !g->event_text || !g->tops)
+    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials || !g->allowed)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
@@ -316,9 +314,8 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->picks);
     weft_free(g->trials);
     weft_free(g->allowed);
-    weft_free(g->events);
-    weft_free(g->event_text);
-    weft_free(g->tops);
+    weft_vec_free(&g->events.list);
+    weft_vec_free(&g->events.beside);
     weft_str_free(&g->tuned_path);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
@@ -426,7 +423,6 @@ static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, 
 static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error *e) {
     const weft_model_config *c = &r->engine->folders.model.config;
     WEFT_TRY(weft_choosing_open(&r->choosing, d, c->eos, c->n_eos, r->engine->info.vocab, e));
-    WEFT_TRY(weft_stop_open(&r->stop, d->stop, d->n_stop, e));
     size_t all = d->n_prompt + (size_t)d->max_tokens;
     if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
     memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
@@ -439,8 +435,8 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
         r->n_drafts = d->n_drafts;
     }
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
-    /* A step adds at most max_depth + 1 tokens' text. No token of a sane vocabulary is longer than this; a longer one grows it. */
-    if (!weft_str_reserve(&r->text, 4096)) return weft_fail_oom(e, "a request's text");
+    WEFT_TRY(weft_answer_open(r, d, e));
+    WEFT_TRY(weft_prompt_open(r, d, e));
     return weft_place_take(r, all, e);
 }
 
@@ -476,8 +472,8 @@ void weft_request_close(weft_request *r) {
     weft_free(r->drafts);
     weft_ngrams_close(&r->ngrams);
     weft_choosing_close(&r->choosing);
-    weft_stop_close(&r->stop);
-    weft_str_free(&r->text);
+    weft_answer_close(&r->answer);
+    weft_prompt_close(&r->prompt);
     weft_free(r);
 }
 
@@ -485,7 +481,7 @@ void *weft_request_user(const weft_request *r) {
     return r->user;
 }
 const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
-    *n = r->ids.n;
+    *n = r->ids.n - r->answer.held.n;
     return r->ids.v;
 }
 uint64_t weft_request_seed(const weft_request *r) {
