@@ -225,8 +225,7 @@ static bool summary(const weft_tuned *t, weft_str *out) {
                                               "alone: ")) &&
         add_verdict(t, best, out);
     if (best && best->least < 1 && best->most > 1)
-        ok = ok &&
-             weft_str_addf(out, " (but %.2f to %.2f over the rounds, so it is the slower one in some)", best->least, best->most);
+        ok = ok && weft_str_addf(out, " (in single rounds from %.2f to %.2f)", best->least, best->most);
     ok = ok && weft_str_addf(out, "; depth auto, the default, gives %.2f.", t->depths[DEPTHS - 1].ratio);
     if (ok) out->p[0] = (char)(out->p[0] - 'a' + 'A');
     return ok;
