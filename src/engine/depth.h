@@ -15,9 +15,6 @@
 
 #include "weft.h"
 
-/* Where a draft came from. */
-typedef enum weft_drafter { WEFT_DRAFTER_MODEL, WEFT_DRAFTER_LOOKUP, WEFT_DRAFTERS } weft_drafter;
-
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
 
 /* Of one drafter: smoothed shares of drafts at each depth that were right, given that all before were. */
