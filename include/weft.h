@@ -77,7 +77,9 @@ typedef struct weft_config {
     int max_depth;     /* the deepest draft that a request may ask for, 1..WEFT_MAX_DEPTH; 0: none; -1: 4 */
     /* The folder where the packed weights of checkpoints from 64 MB on are kept, so that the next start maps them instead of
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
-     * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start. */
+     * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
+     * What `weft tune` measured lies in the same folder, or in "tuned" in place of "packed" where that is chosen here, and is read
+     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it. */
     const char *cache_dir;
 } weft_config;
 

@@ -271,7 +271,7 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .sampling = WEFT_CLI_SAMPLING};
+    options o = {.max_tokens = 512, .accept = "coupled", .sampling = WEFT_CLI_SAMPLING};
     weft_cli_sampling *choosing = &o.sampling;
     const char *depth = "auto";
     const weft_option table[] = {

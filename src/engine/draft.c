@@ -87,13 +87,13 @@ static bool goes_on(const weft_request *r, weft_drafter from, double link_ns) {
     return weft_depth_pays(&g->costs, g->rate, g->planned, right, link_ns);
 }
 
-static void add_drawn(weft_request *r, const weft_picked *picked) {
+static void add_drawn(weft_request *r, int32_t id, double sure) {
     weft_engine *g = r->engine;
     int i = r->n_draft++;
     g->planned++;
-    r->draft[i] = picked->id < 0 ? 0 : picked->id; /* a head that gives NaN drafts badly, no more */
+    r->draft[i] = id < 0 ? 0 : id; /* a head that gives NaN drafts badly, no more */
     r->draft_from[i] = WEFT_DRAFTER_MODEL;
-    r->draft_sure[i] = (uint8_t)weft_sureness_class(picked->id < 0 ? 0 : weft_exp((double)picked->logit - (double)picked->log_sum));
+    r->draft_sure[i] = (uint8_t)weft_sureness_class(sure);
     r->running *= (double)weft_sureness_at(&g->sureness, r->draft_sure[i]);
 }
 
@@ -135,7 +135,12 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         s = weft_read_pick(g->dev, i, &picked, e);
         r->stats.draft_steps++;
         if (!r->linking) continue;
-        add_drawn(r, &picked);
+        double sure = picked.id < 0 ? 0 : weft_exp((double)picked.logit - (double)picked.log_sum);
+        if (r->trace) {
+            picked.id = weft_trace_draft(r->trace, r->ids.n - r->n_prompt, depth, g->info.vocab, picked.id);
+            sure = (double)r->trace->share[depth];
+        }
+        add_drawn(r, picked.id, sure);
         if (!depth && r->match && looked_up(r, 0) == r->draft[0]) {
             go_on_with_lookup(r);
             r->linking = false;

@@ -2,9 +2,12 @@
  *
  * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a
  * model or a context that does not fit is refused with the numbers before anything is read; then for good. */
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/cpus.h"
 #include "base/dirs.h"
 #include "base/file.h"
 #include "base/fpu.h"
@@ -77,6 +80,7 @@ typedef struct rooms {
     weft_kept *tokens, *drafts;
 } rooms;
 
+/* The model, that room, and room for picks of prompts. */
 static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
                               weft_error *e) {
     WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
@@ -186,19 +190,22 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
-/* Where the packed weights are kept, and under which name. */
-static weft_status choose_cache(const weft_engine *g, weft_dev_config *config, weft_str *dir, char label[256], weft_error *e) {
+/* The folder where files of this kind are kept; empty: they are not. */
+static weft_status cache_dir(const weft_engine *g, const char *kind, weft_str *dir, weft_error *e) {
     const char *wish = g->config.cache_dir;
-    if (!(wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, "packed"))) return weft_fail_oom(e, "a path");
+    return (wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, kind)) ? WEFT_OK : weft_fail_oom(e, "a path");
+}
+
+/* Which checkpoint this is, for files that are kept: the label is empty where none are. */
+static weft_status identify(weft_engine *g, const weft_str *dir, weft_error *e) {
+    weft_tuned_key *k = &g->tuned_for;
     if (!dir->n) return WEFT_OK;
-    weft_model_dir_name(&g->folders.model, label);
-    config->cache_dir = dir->p;
-    config->cache_label = label;
-    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, config->cache_key, e));
+    weft_model_dir_name(&g->folders.model, k->model);
+    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, k->source, e));
     if (!g->folders.draft.path) return WEFT_OK;
     uint8_t draft[16];
     WEFT_TRY(weft_model_dir_fingerprint(&g->folders.draft, draft, e));
-    for (int i = 0; i < 16; i++) config->cache_key[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
+    for (int i = 0; i < 16; i++) k->source[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
     return WEFT_OK;
 }
 
@@ -206,8 +213,13 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     const weft_config *c = &g->config;
     weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
     weft_str dir = {0};
-    char label[256];
-    weft_status s = choose_cache(g, &config, &dir, label, e);
+    weft_status s = cache_dir(g, "packed", &dir, e);
+    if (s == WEFT_OK) s = identify(g, &dir, e);
+    if (dir.n) {
+        config.cache_dir = dir.p;
+        config.cache_label = g->tuned_for.model;
+        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
+    }
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
     rooms kept = {0};
     if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, e);
@@ -216,6 +228,33 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_err
     if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
     weft_str_free(&dir);
     return s;
+}
+
+/* What `weft tune` measured on this machine, as a beginning; measurements move on from it. */
+static weft_status read_tuned(weft_engine *g, weft_error *e) {
+    weft_str dir = {0};
+    weft_tuned_key *k = &g->tuned_for;
+    weft_cpu_name(k->processor);
+    snprintf(k->isa, sizeof k->isa, "%s", g->info.isa);
+    snprintf(k->kv, sizeof k->kv, "%s", g->info.kv);
+    k->threads = g->info.threads;
+    k->precise = g->config.precise;
+    k->drafter = g->info.drafts;
+    weft_status s = cache_dir(g, "tuned", &dir, e);
+    if (s == WEFT_OK && dir.n && !weft_tuned_path(&g->tuned_path, dir.p, k)) s = weft_fail_oom(e, "a path");
+    weft_str_free(&dir);
+    if (s != WEFT_OK || !g->tuned_path.n || access(g->tuned_path.p, F_OK) != 0) return s;
+    weft_tuned *t = weft_calloc(1, sizeof *t);
+    if (!t) return weft_fail_oom(e, "the table of weft tune");
+    weft_error why = {0};
+    s = weft_tuned_read(t, g->tuned_path.p, k, &why);
+    if (s == WEFT_OK)
+        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
+    else if (s != WEFT_ENOMEM)
+        weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
+                 "%s; draft depths begin without it: weft tune --retune measures again", why.text);
+    weft_free(t);
+    return s == WEFT_ENOMEM ? weft_fail_oom(e, "the table of weft tune") : WEFT_OK;
 }
 
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
@@ -243,7 +282,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
-    return WEFT_OK;
+    return read_tuned(g, e);
 }
 
 weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
@@ -277,12 +316,19 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->allowed);
     weft_vec_free(&g->events.list);
     weft_vec_free(&g->events.beside);
+    weft_str_free(&g->tuned_path);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
     weft_chat_close(g->chat);
     weft_tokenizer_close(g->tokenizer);
     close_folders(&g->folders);
     weft_free(g);
+}
+
+void weft_engine_forget(weft_engine *g) {
+    g->costs = (weft_costs){0};
+    g->sureness = (weft_sureness){0};
+    memset(g->accepted, 0, sizeof g->accepted);
 }
 
 void weft_engine_info(const weft_engine *g, weft_info *info) {
@@ -403,8 +449,8 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->max_tokens = (size_t)d->max_tokens;
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
-    r->slot = -1;
     memcpy(r->accepted, g->accepted, sizeof r->accepted);
+    r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);
     if (s != WEFT_OK) {

@@ -19,6 +19,8 @@
 #include "engine/depth.h"
 #include "engine/mode.h"
 #include "engine/ngrams.h"
+#include "engine/trace.h"
+#include "engine/tuned.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -47,6 +49,7 @@ struct weft_request {
     int depth;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
+    const weft_trace *trace; /* tests and benchmarks set it after weft_submit(); else NULL */
 
     int done, stored, replay;
     int journal; /* the half that the last pass wrote */
@@ -121,6 +124,8 @@ struct weft_engine {
     weft_modes modes;
     weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
     weft_sureness sureness;
+    weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
+    weft_str tuned_path;      /* where that is kept; empty: nowhere */
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
@@ -152,6 +157,9 @@ static inline int weft_draft_row(const weft_request *r, int i) {
 }
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
+
+/* Benchmarks: nothing that was measured or loaded counts any more in the choice of depths. */
+void weft_engine_forget(weft_engine *g);
 
 /* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
 weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);

@@ -81,6 +81,8 @@ static int gather(weft_engine *g, weft_step *step, int *n_trials) {
 static weft_status read_token(weft_request *r, int row, int i, weft_picked *picked, bool *right) {
     weft_dev *dev = r->engine->dev;
     WEFT_TRY(weft_read_pick(dev, row + i, picked, &r->error));
+    size_t said = r->ids.n - r->n_prompt;
+    if (r->trace && said < r->trace->n) picked->id = r->trace->answer[said];
     *right = i < r->n_draft && picked->id == r->draft[i];
     if (!r->choosing.rejects) return WEFT_OK;
     weft_verdict v;

@@ -10,12 +10,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
-#include "forge/synth.h"
+#include "law_models.h"
 #include "token_law.h"
 
 #define LIMIT 5.2
@@ -25,11 +23,11 @@ enum { SHARE = 40 }; /* of the answers that a run is to have: one of so many */
 #else
 enum { SHARE = 1 };
 #endif
+static int times = 1;
 
 /* ---- models -------------------------------------------------------------------------------------------------------------- */
 
 typedef enum model { HYBRID, DENSE, MAMBA, ASSISTED, ORDERED, MODELS } model;
-static char scratch[200], hybrid[300], dense[300];
 static const struct {
     const char *folder, *draft;
 } models[MODELS] = {
@@ -39,64 +37,6 @@ static const struct {
     [ASSISTED] = {"tests/data/golden/gemma4-assistant/target", "tests/data/golden/gemma4-assistant/assistant"},
     [ORDERED] = {"tests/data/golden/gemma4-assistant-ordered/target", "tests/data/golden/gemma4-assistant-ordered/assistant"},
 };
-
-static int make_models(void) {
-    static const weft_shape shapes[] = {{.name = "hybrid",
-                                         .family = WEFT_SHAPE_QWEN3_5,
-                                         .layers = "L*",
-                                         .hidden = 32,
-                                         .n_layers = 2,
-                                         .vocab = 16,
-                                         .context = 4096,
-                                         .intermediate = 32,
-                                         .n_heads = 1,
-                                         .n_kv_heads = 1,
-                                         .head_dim = 16,
-                                         .rotary_dim = 8,
-                                         .theta = 1e4,
-                                         .gdn_k_heads = 1,
-                                         .gdn_v_heads = 1,
-                                         .gdn_dim = 16,
-                                         .taps = 4},
-                                        {.name = "dense",
-                                         .family = WEFT_SHAPE_QWEN3,
-                                         .layers = "*",
-                                         .hidden = 32,
-                                         .n_layers = 1,
-                                         .vocab = 16,
-                                         .context = 4096,
-                                         .intermediate = 32,
-                                         .n_heads = 1,
-                                         .n_kv_heads = 1,
-                                         .head_dim = 32,
-                                         .theta = 1e4}};
-    char *folders[] = {hybrid, dense};
-    const char *tmp = getenv("TMPDIR");
-    snprintf(scratch, sizeof scratch, "%s/weft-law-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(scratch)) return -1;
-    for (int i = 0; i < 2; i++) {
-        weft_error e;
-        uint64_t bytes;
-        snprintf(folders[i], sizeof hybrid, "%s/%s", scratch, shapes[i].name);
-        if (weft_synth_write(&(weft_synth){.shape = &shapes[i], .bits = 16, .seed = 1, .out = folders[i]}, &bytes, &e) != WEFT_OK) {
-            fprintf(stderr, "%s\n", e.text);
-            return -1;
-        }
-    }
-    return 0;
-}
-static void drop_models(void) {
-    char path[400];
-    const char *const folders[] = {hybrid, dense}, *const files[] = {"config.json", "model.safetensors"};
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 2; k++) {
-            snprintf(path, sizeof path, "%s/%s", folders[i], files[k]);
-            remove(path);
-        }
-        rmdir(folders[i]);
-    }
-    rmdir(scratch);
-}
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
 
@@ -110,7 +50,7 @@ enum { LOOKUP = 1, PERHAPS = 2, NEVER = 4 }; /* drafts come from lookup; perhaps
 typedef struct run {
     const char *name;
     model model;
-    int answers; /* thousands */
+    int answers; /* thousands, by rejection; by the coupled draw, which only compares, a third of it */
     const int32_t *prompt;
     size_t n_prompt;
     int letters, depth, tokens, flags;
@@ -170,7 +110,7 @@ static void draw_batch(weft_engine *g, const law *l, weft_request_desc d, int n,
     for (int i = 0; i < n; i++) weft_request_close(q[i]);
 }
 
-static void check(const run *r) {
+static weft_engine *open_for(const run *r) {
     weft_engine *g = NULL;
     weft_error e = {0};
     weft_config c = {.model = models[r->model].folder,
@@ -181,31 +121,53 @@ static void check(const run *r) {
                      .max_depth = WEFT_MAX_DEPTH,
                      .cache_dir = ""};
     if (weft_engine_open(&g, &c, &e) != WEFT_OK) fail_msg("%s", e.text);
+    return g;
+}
+
+/* Whether drafts were made, judged and looked up as the run says. */
+static void check_counters(const run *r, const weft_stats *s, uint64_t drafted, uint64_t kept) {
+    if (r->depth < 0) return; /* what pays may be none */
+    if (r->depth) assert_true(drafted > 0);
+    if (r->depth && !(r->flags & PERHAPS)) assert_true(r->flags & NEVER ? kept == 0 : kept > 0 && kept < drafted);
+    assert_true(!(r->flags & LOOKUP) == !s->lookup_drafted);
+}
+
+static void check(const run *r, weft_accept accept, weft_engine *g, law *l) {
     weft_request_desc d = describe(r);
-    law *l = law_make(g, &d);
-    int *counts = calloc((size_t)l->answers, sizeof *counts), n = r->answers * 1000 / SHARE;
+    weft_stats before, s;
+    int *counts = calloc((size_t)l->answers, sizeof *counts);
+    int n = r->answers * 1000 / (accept == WEFT_ACCEPT_COUPLED ? 3 : 1) * times / SHARE;
+    weft_engine_stats(g, &before);
+    d.accept = accept;
     for (int done = 0; done < n; done += BATCH) {
         d.seed = SEED + (uint64_t)done;
         draw_batch(g, l, d, n - done < BATCH ? n - done : BATCH, counts);
     }
     law_fit f = law_compare(l, counts, n);
-    weft_stats s;
     weft_engine_stats(g, &s);
     uint64_t drafted = 0, kept = 0;
-    for (int i = 0; i < WEFT_MAX_DEPTH; i++) drafted += s.drafted[i], kept += s.accepted[i];
-    printf("%-44s %8d  %5.2f  %5.1f%%  %8.1f %5d  %+5.2f\n", r->name, n, (double)s.tokens / (double)s.rows,
+    for (int i = 0; i < WEFT_MAX_DEPTH; i++) {
+        drafted += s.drafted[i] - before.drafted[i];
+        kept += s.accepted[i] - before.accepted[i];
+    }
+    printf("%-9s %-42s %8d  %5.2f  %5.1f%%  %8.1f %5d  %+5.2f\n", accept == WEFT_ACCEPT_COUPLED ? "coupled" : "rejection", r->name,
+           n, (double)(s.tokens - before.tokens) / (double)(s.rows - before.rows),
            drafted ? 100.0 * (double)kept / (double)drafted : 0.0, f.chi, f.dof, f.z);
     fflush(stdout);
     if (!(f.z < LIMIT && f.z > -LIMIT)) fail_msg("%s: chi-square %.1f with %d degrees of freedom", r->name, f.chi, f.dof);
-    if (r->depth > 0) assert_true(drafted > 0); /* what pays may be none */
-    if (r->depth > 0 && !(r->flags & PERHAPS)) assert_true(r->flags & NEVER ? kept == 0 : kept > 0 && kept < drafted);
-    if (r->depth >= 0) assert_true(!(r->flags & LOOKUP) == !s.lookup_drafted);
+    check_counters(r, &s, drafted, kept);
     free(counts);
-    law_free(l);
-    weft_engine_close(g);
 }
 static void check_all(const run *runs, size_t n) {
-    for (size_t i = 0; i < n; i++) check(&runs[i]);
+    for (size_t i = 0; i < n; i++) {
+        weft_engine *g = open_for(&runs[i]);
+        weft_request_desc d = describe(&runs[i]);
+        law *l = law_make(g, &d);
+        check(&runs[i], WEFT_ACCEPT_COUPLED, g, l);
+        check(&runs[i], WEFT_ACCEPT_REJECTION, g, l);
+        law_free(l);
+        weft_engine_close(g);
+    }
 }
 #define CHECK(runs) check_all(runs, sizeof(runs) / sizeof *(runs))
 
@@ -219,7 +181,7 @@ static void heads(void **state) {
         RUN("head, depth 1 of 6 tokens", HYBRID, 50, one, 3, 1, 6, 0, .temperature = 1.3),
         RUN("head, depth 2", HYBRID, 50, one, 4, 2, 0, 0, .temperature = 1.3),
         RUN("head, depth 3", HYBRID, 50, one, 3, 3, 0, 0, .temperature = 0.7),
-        RUN("head, depth 4", HYBRID, 400, one, 3, 4, 0, 0, .temperature = 1),
+        RUN("head, depth 4", HYBRID, 300, one, 3, 4, 0, 0, .temperature = 1),
         RUN("head, depth 8", HYBRID, 30, one, 2, 8, 0, 0, .temperature = 1.3),
         RUN("head, greedy", HYBRID, 1, one, 3, 4, 0, PERHAPS, .temperature = 0),
         RUN("head of Nemotron-H, depth 3", MAMBA, 10, one, 3, 3, 0, 0, .temperature = 1.3),
@@ -236,8 +198,9 @@ static void lookups(void **state) {
         RUN("lookup alone, depth 4", DENSE, 50, pairs, 3, 4, 0, LOOKUP, .temperature = 1.3),
         RUN("long matches beside a head, depth 4", HYBRID, 30, sevens, 3, 4, 0, LOOKUP, .temperature = 1),
         RUN("a link and what was looked up, depth 2", HYBRID, 50, pairs, 3, 2, 0, LOOKUP, .temperature = 1.3),
-        RUN("a link and what was looked up, depth 4", HYBRID, 200, pairs, 3, 4, 0, LOOKUP, .temperature = 0.7),
-        RUN("depth by what pays", HYBRID, 30, pairs, 3, WEFT_DEPTH_AUTO, 6, LOOKUP, .temperature = 1),
+        RUN("a link and what was looked up, depth 4", HYBRID, 150, pairs, 3, 4, 0, LOOKUP, .temperature = 0.7),
+        RUN("depth by what pays, lookup", HYBRID, 50, pairs, 3, WEFT_DEPTH_AUTO, 6, LOOKUP, .temperature = 1),
+        RUN("depth by what pays, head", HYBRID, 100, one, 3, WEFT_DEPTH_AUTO, 6, 0, .temperature = 1),
     };
     CHECK(runs);
 }
@@ -326,7 +289,7 @@ static void impossible_drafts(void **state) {
     CHECK(runs);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads),
         cmocka_unit_test(lookups),
@@ -336,9 +299,10 @@ int main(void) {
         cmocka_unit_test(ends),
         cmocka_unit_test(impossible_drafts),
     };
-    if (make_models() != 0) return 1;
-    printf("%-44s %8s  %5s  %6s  %8s %5s  %5s\n", "run", "answers", "t/row", "kept", "chi2", "dof", "z");
+    if (law_make_models() != 0) return 1;
+    if (argc > 1) times = atoi(argv[1]) > 0 ? atoi(argv[1]) : 1;
+    printf("%-9s %-42s %8s  %5s  %6s  %8s %5s  %5s\n", "drafts", "run", "answers", "t/row", "kept", "chi2", "dof", "z");
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    drop_models();
+    law_drop_models();
     return failed;
 }

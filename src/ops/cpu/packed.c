@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -25,7 +26,7 @@
 #define BYTE_ORDER_MARK 0x01020304
 #define CHUNK ((size_t)4 << 20) /* bytes under one checksum: some 0.5 ms of work */
 
-enum { BLOB = 64, PAGE = 4096, LABEL = 80, TAG = 1 + 32 + 1 + 16, UNUSED_DAYS = 30 };
+enum { BLOB = 64, PAGE = 4096, TAG = 1 + 32 + 1 + 16, UNUSED_DAYS = 30 };
 
 static const char magic[8] = {'w', 'e', 'f', 't', 'p', 'a', 'c', 'k'};
 
@@ -43,7 +44,7 @@ _Static_assert(sizeof(header) == 64, "the header has no holes");
 struct weft_packed {
     weft_pool *pool;
     header header; /* of the file that is wanted */
-    char label[LABEL + 1];
+    char label[WEFT_LABEL + 1];
     weft_str dir, path;         /* of the file; empty: nothing is kept */
     weft_map map;               /* the file; closed: none */
     WEFT_VEC(uint8_t *) blocks; /* the blobs where there is no file: blocks of their own, so that sanitizers see where each ends */
@@ -127,19 +128,6 @@ static weft_status check_file(weft_packed *p, weft_error *e) {
 
 /* ---- names --------------------------------------------------------------------------------------------------------------- */
 
-/* Any text as the beginning of a file's name. */
-static void clean_label(char to[LABEL + 1], const char *label) {
-    size_t n = 0;
-    for (; label[n] && n < LABEL; n++) {
-        char c = label[n];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-        to[n] = c;
-        if (!plain && !(c == '.' && n)) to[n] = '_';
-    }
-    to[n] = '\0';
-    if (!n) snprintf(to, LABEL + 1, "model");
-}
-
 static void source_text(const uint8_t source[16], char text[33]) {
     for (int i = 0; i < 16; i++) snprintf(text + 2 * (size_t)i, 3, "%02x", source[i]);
 }
@@ -222,7 +210,7 @@ static weft_status find_or_create(weft_packed *p, const weft_packed_desc *d, wef
     weft_error why = {0};
     char source[33];
     size_t bytes = (size_t)p->header.bytes;
-    clean_label(p->label, d->label);
+    weft_cache_label(p->label, d->label);
     source_text(d->source, source);
     if (!weft_str_addz(&p->dir, d->dir) ||
         !weft_str_addf(&p->path, "%s/%s-%s-%016llx" SUFFIX, d->dir, p->label, source, (unsigned long long)d->layout))
@@ -330,8 +318,8 @@ static void consider(void *ctx, const char *name, const char *path) {
 }
 
 weft_status weft_packed_find(weft_packed_info *info, const char *dir, const char *label, const uint8_t source[16], weft_error *e) {
-    char name[LABEL + 1], text[33];
-    clean_label(name, label);
+    char name[WEFT_LABEL + 1], text[33];
+    weft_cache_label(name, label);
     source_text(source, text);
     search f = {.label = name, .source = text, .path = &info->path, .ok = true};
     for_files(dir, consider, &f);
