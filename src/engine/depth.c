@@ -1,7 +1,7 @@
 /* depth.c: see depth.h. */
 #include "engine/depth.h"
 
-static const float prior[WEFT_DRAFTERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
+static const float prior[WEFT_LEARNERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
 
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,9 @@
 
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
 
+/* The drafters whose drafts are worth an estimate: all but a request's own list. */
+enum { WEFT_LEARNERS = WEFT_DRAFTER_LIST };
+
 /* Of one drafter: smoothed shares of drafts at each depth that were right, given that all before were. */
 typedef struct weft_acceptance {
     float share[WEFT_MAX_DEPTH]; /* 0: not measured yet */
