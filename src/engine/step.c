@@ -17,6 +17,8 @@
 /* The trials of a request's drafts and the draw behind the last, whose distributions are rows `kept` and on; how many there are. */
 static int add_trials(weft_request *r, int n, int kept) {
     weft_engine *g = r->engine;
+    int n_ids;
+    const int32_t *ids = weft_model_draft_ids(g->model, &n_ids);
     r->trial = n;
     for (int j = 0; j <= r->n_draft; j++) {
         bool drawn = j < r->n_draft && r->draft_from[j] == WEFT_DRAFTER_MODEL;
@@ -24,6 +26,7 @@ static int add_trials(weft_request *r, int n, int kept) {
                                       .p_row = kept + j,
                                       .q = drawn ? g->kept_drafts : NULL,
                                       .q_row = weft_draft_row(r, j),
+                                      .q_ids = drawn ? ids : NULL,
                                       .draft = j < r->n_draft ? r->draft[j] : -1,
                                       .follows = j > 0,
                                       .sampler = r->choosing.sampler,
