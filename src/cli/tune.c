@@ -122,7 +122,7 @@ static void add(weft_pace_tally *sum, const weft_pace_tally *t) {
 static void conclude_acceptance(const tune *t, weft_tuned *table) {
     const weft_acceptance unmeasured = {.share = {0}};
     const weft_sureness unsure = {.share = {0}};
-    for (int f = 0; f < WEFT_DRAFTERS; f++)
+    for (int f = 0; f < WEFT_LEARNERS; f++)
         for (int k = 0; k < WEFT_MAX_DEPTH; k++) {
             weft_pace_tally sum = {0};
             for (int i = 0; i <= WEFT_MAX_DEPTH; i++) add(&sum, &t->pace[i].from[f][k]);

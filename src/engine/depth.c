@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-static const float prior[WEFT_DRAFTERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
+static const float prior[WEFT_LEARNERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
 
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
 

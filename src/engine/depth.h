@@ -15,10 +15,10 @@
 
 #include "weft.h"
 
-/* Where a draft came from. */
-typedef enum weft_drafter { WEFT_DRAFTER_MODEL, WEFT_DRAFTER_LOOKUP, WEFT_DRAFTERS } weft_drafter;
-
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
+
+/* The drafters whose drafts are worth an estimate: all but a request's own list. */
+enum { WEFT_LEARNERS = WEFT_DRAFTER_LIST };
 
 /* Of one drafter: smoothed shares of drafts at each depth that were right, given that all before were. */
 typedef struct weft_acceptance {

@@ -33,6 +33,7 @@ static void from_list(weft_request *r, int want) {
     for (; r->n_draft < want && next < r->n_drafts; next++) {
         int32_t id = r->drafts[next];
         if (id < 0 || id >= r->engine->info.vocab) return; /* the list ends here */
+        r->draft_from[r->n_draft] = WEFT_DRAFTER_LIST;
         r->draft[r->n_draft++] = id;
     }
 }
@@ -62,16 +63,11 @@ static void fill_from_lookup(weft_request *r, int from, int want) {
 
 void weft_draft_judged(weft_request *r, int i, bool right) {
     weft_drafter from = (weft_drafter)r->draft_from[i];
-    if (r->drafts) return;
+    if (from == WEFT_DRAFTER_LIST) return;
     weft_acceptance_learn(&r->accepted[r->mode][from], i, from, right);
     weft_acceptance_learn(&r->engine->accepted[r->mode][from], i, from, right);
     if (from == WEFT_DRAFTER_MODEL) weft_sureness_learn(&r->engine->sureness, r->draft_sure[i], right);
     if (from != WEFT_DRAFTER_LOOKUP) return;
-    weft_stats *all[] = {&r->stats, &r->engine->stats};
-    for (int k = 0; k < 2; k++) {
-        all[k]->lookup_drafted++;
-        all[k]->lookup_accepted += right;
-    }
     if (right)
         r->lookup_failed = 0;
     else if (!i || r->draft_from[i - 1] != WEFT_DRAFTER_LOOKUP) { /* at once: wait, longer each time */
@@ -175,6 +171,7 @@ static weft_status run_chain(weft_engine *g, int n, weft_error *e) {
 /* ---- the block ----------------------------------------------------------------------------------------------------------- */
 
 static weft_drafter source(const weft_request *r) {
+    if (r->drafts) return WEFT_DRAFTER_LIST;
     return r->match >= (r->engine->info.drafts ? SURE : WEFT_NGRAM) ? WEFT_DRAFTER_LOOKUP : WEFT_DRAFTER_MODEL;
 }
 
@@ -192,7 +189,7 @@ static void choose_depths(weft_engine *g) {
         weft_drafter from = source(r);
         if (r->depth != WEFT_DEPTH_AUTO || r->drafts) {
             rows += r->want = r->most;
-            if (from == WEFT_DRAFTER_MODEL && !r->drafts) chained += r->want;
+            if (from == WEFT_DRAFTER_MODEL) chained += r->want;
         } else
             g->wishes[n++] =
                 (weft_depth_wish){.accepted = &r->accepted[r->mode][from], .from = from, .most = r->most, .request = r};
@@ -218,7 +215,6 @@ static void choose_depths(weft_engine *g) {
 
 weft_status weft_draft(weft_engine *g, weft_error *e) {
     int n = 0;
-    uint64_t start = weft_now_ns();
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
         r->n_draft = 0;
@@ -245,7 +241,5 @@ weft_status weft_draft(weft_engine *g, weft_error *e) {
         for (; at > 0 && g->drafting[at - 1]->most < r->most; at--) g->drafting[at] = g->drafting[at - 1];
         g->drafting[at] = r;
     }
-    WEFT_TRY(run_chain(g, n, e));
-    g->stats.draft_ns += weft_now_ns() - start;
-    return WEFT_OK;
+    return run_chain(g, n, e);
 }

@@ -68,7 +68,7 @@ struct weft_request {
     bool extra;                         /* and one more than pays, to see */
     bool linking;                       /* the chain goes on */
     weft_mode mode;                     /* what the answer is at now */
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS];
     int trial; /* its first one in this step, where it has them */
     int place; /* among the engine's requests, in this step */
     bool no_lookup;
@@ -135,7 +135,7 @@ struct weft_engine {
     double rate;             /* tokens in a nanosecond, as this step was planned */
     int planned;             /* its rows so far */
     weft_modes modes;
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS]; /* of all requests: where a new one begins */
     weft_sureness sureness;
     weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
     weft_str tuned_path;      /* where that is kept; empty: nowhere */

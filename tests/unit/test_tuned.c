@@ -85,7 +85,7 @@ static void test_written_as_read(void **state) {
     assert_memory_equal(back.accepted, t.accepted, sizeof t.accepted);
     assert_memory_equal(back.depths, t.depths, sizeof t.depths);
     weft_costs costs = {0};
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS] = {0};
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS] = {0};
     weft_sureness sureness = {0};
     weft_tuned_start(&back, &costs, accepted, &sureness);
     assert_true(weft_costs_at(&costs, 1) == 1125 && weft_costs_at(&costs, 9) == 2125 && weft_costs_at(&costs, 7) == 1875);
