@@ -3,6 +3,11 @@
 
 #include "cli/series.h"
 
+static void count(weft_pace_tally *t, bool right) {
+    t->drafted++;
+    t->right += right;
+}
+
 /* What the step between two states of the counts did. */
 static bool note_step(const weft_request *r, const weft_stats *was, const weft_stats *is, weft_pace *pace, weft_pace_times *times) {
     uint64_t rows = is->rows - was->rows, links = is->draft_steps - was->draft_steps;
@@ -12,9 +17,9 @@ static bool note_step(const weft_request *r, const weft_stats *was, const weft_s
     if (rows >= 1 && rows <= WEFT_PACE_ROWS) ok = weft_vec_push(&times->pass[rows], (double)(is->decode_ns - was->decode_ns));
     if (links) ok = ok && weft_vec_push(&times->link, (double)(is->draft_ns - was->draft_ns) / (double)links);
     for (int d = 0; d < WEFT_MAX_DEPTH && is->drafted[d] != was->drafted[d]; d++) {
-        weft_pace_tally *tally = &pace->from[r->draft_from[d]][d];
-        tally->drafted++;
-        tally->right += is->accepted[d] != was->accepted[d];
+        bool right = is->accepted[d] != was->accepted[d];
+        count(&pace->from[r->draft_from[d]][d], right);
+        if (r->draft_from[d] == WEFT_DRAFTER_MODEL) count(&pace->sure[r->draft_sure[d]], right);
     }
     return ok;
 }

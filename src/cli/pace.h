@@ -17,6 +17,7 @@ typedef struct weft_pace {
     uint64_t tokens, passes; /* of decoding: the first token comes out of the prompt's pass */
     double seconds;          /* with drafting */
     weft_pace_tally from[WEFT_DRAFTERS][WEFT_MAX_DEPTH];
+    weft_pace_tally sure[WEFT_SURENESS]; /* of the model's, by how sure it was */
 } weft_pace;
 
 /* Nanoseconds of every pass, by its rows, and of every link of the draft chain. */

@@ -105,15 +105,27 @@ static const char *reason_of(const weft_event *end) {
     return end->reason == WEFT_END_LENGTH ? "length" : end->stop >= 0 ? "stop string" : "end token";
 }
 
+/* Those of the prompt, from its second id on, before anything of the answer. */
+static void print_prompt_logprobs(const weft_request *r, size_t *known) {
+    size_t n;
+    const int32_t *ids = weft_request_ids(r, &n);
+    float logprob;
+    const weft_logprob *top;
+    for (int n_top; weft_request_prompt_logprob(r, *known, &logprob, &top, &n_top); ++*known)
+        weft_cli_print_logprobs(ids[*known], logprob, top, n_top);
+}
+
 static weft_status generate(weft_engine *g, const options *o, weft_request *r, const char **ended, weft_error *e) {
     const weft_event *ev;
-    size_t n;
+    size_t n, known = 1;
     bool line_open = false;
     weft_status s = WEFT_OK;
     while (!interrupted && weft_run_step(g, &ev, &n)) {
+        print_prompt_logprobs(r, &known);
         for (size_t i = 0; i < n; i++) {
             if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
-            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0) weft_cli_print_logprobs(&ev[i]);
+            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0)
+                weft_cli_print_logprobs(ev[i].token, ev[i].logprob, ev[i].top, ev[i].n_top);
             if (ev[i].kind != WEFT_EVENT_END) continue;
             if (ev[i].reason == WEFT_END_ERROR) {
                 *e = *ev[i].error;
@@ -240,7 +252,7 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .sampling = WEFT_CLI_SAMPLING};
+    options o = {.max_tokens = 512, .accept = "coupled", .sampling = WEFT_CLI_SAMPLING};
     weft_cli_sampling *choosing = &o.sampling;
     const char *depth = "auto";
     const weft_option table[] = {
@@ -270,6 +282,8 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_TEXTS("bias", "ID=X", &choosing->bias, "Is added to the logit of a token; -inf bans it. May be repeated."),
         WEFT_INTEGER("logprobs", "N", &choosing->logprobs, 0, WEFT_MAX_LOGPROBS, "none",
                      "Log-probabilities on standard error: the id and its own of each token, then those of the N likeliest."),
+        WEFT_FLAG("prompt-logprobs", &choosing->prompt_logprobs,
+                  "The same of the prompt's tokens from the second on, before those."),
         WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
         WEFT_HEADING("Speed (none of these changes the answer, but for --accept rejection)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",

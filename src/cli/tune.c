@@ -95,8 +95,7 @@ static weft_status run_round(tune *t, weft_error *e) {
 /* Nothing that an older table said takes part. */
 static weft_status measure(tune *t, weft_error *e) {
     double unused;
-    t->g->costs = (weft_costs){0};
-    memset(t->g->accepted, 0, sizeof t->g->accepted);
+    weft_engine_forget(t->g);
     progress(t, 0);
     WEFT_TRY(answer(t, 0, 0, &unused, e));
     WEFT_TRY(answer(t, 0, WEFT_MAX_DEPTH, &unused, e));
@@ -106,19 +105,34 @@ static weft_status measure(tune *t, weft_error *e) {
     return WEFT_OK;
 }
 
-/* Over the fixed depths, as auto drafts where it expects to be right. A share of few drafts leans on what is assumed of unmeasured
- * ones. */
-static float share_of(const tune *t, weft_drafter from, int depth) {
-    const weft_acceptance unmeasured = {{0}};
+/* A share of few drafts leans on what is assumed of unmeasured ones. */
+static float share_of(weft_pace_tally all, float assumed) {
     const float weight = 2, least = 0.005f;
-    uint64_t drafted = 0, right = 0;
-    for (int i = 0; i <= WEFT_MAX_DEPTH; i++) {
-        drafted += t->pace[i].from[from][depth].drafted;
-        right += t->pace[i].from[from][depth].right;
-    }
-    if (!drafted) return 0;
-    float share = ((float)right + weight * weft_acceptance_at(&unmeasured, depth, from)) / ((float)drafted + weight);
+    if (!all.drafted) return 0;
+    float share = ((float)all.right + weight * assumed) / ((float)all.drafted + weight);
     return share > least ? share : least;
+}
+
+static void add(weft_pace_tally *sum, const weft_pace_tally *t) {
+    sum->drafted += t->drafted;
+    sum->right += t->right;
+}
+
+/* Over the fixed depths, as auto drafts where it expects to be right. */
+static void conclude_acceptance(const tune *t, weft_tuned *table) {
+    const weft_acceptance unmeasured = {{0}};
+    const weft_sureness unsure = {{0}};
+    for (int f = 0; f < WEFT_DRAFTERS; f++)
+        for (int k = 0; k < WEFT_MAX_DEPTH; k++) {
+            weft_pace_tally sum = {0};
+            for (int i = 0; i <= WEFT_MAX_DEPTH; i++) add(&sum, &t->pace[i].from[f][k]);
+            table->accepted[f].share[k] = share_of(sum, weft_acceptance_at(&unmeasured, k, (weft_drafter)f));
+        }
+    for (int c = 0; c < WEFT_SURENESS; c++) {
+        weft_pace_tally sum = {0};
+        for (int i = 0; i <= WEFT_MAX_DEPTH; i++) add(&sum, &t->pace[i].sure[c]);
+        table->sureness.share[c] = share_of(sum, weft_sureness_at(&unsure, c));
+    }
 }
 
 static void conclude(tune *t, weft_tuned *table) {
@@ -130,6 +144,7 @@ static void conclude(tune *t, weft_tuned *table) {
                           .link_ns = weft_pace_link_ns(&t->times),
                           .n_depths = DEPTHS};
     for (int r = 1; r <= ROWS; r++) table->pass_ns[r] = weft_pace_pass_ns(&t->times, r);
+    weft_tuned_limit(table);
     for (int i = 0; i < DEPTHS; i++) {
         weft_tuned_depth *d = &table->depths[i];
         *d = (weft_tuned_depth){.depth = depth_of(i),
@@ -140,8 +155,7 @@ static void conclude(tune *t, weft_tuned *table) {
                                 .tokens_per_pass = (double)t->pace[i].tokens / (double)t->pace[i].passes};
         for (int k = 0; k < WEFT_MAX_DEPTH; k++) d->accepted[k] = weft_pace_share(&t->pace[i], k);
     }
-    for (int f = 0; f < WEFT_DRAFTERS; f++)
-        for (int k = 0; k < WEFT_MAX_DEPTH; k++) table->accepted[f][k] = share_of(t, (weft_drafter)f, k);
+    conclude_acceptance(t, table);
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */

@@ -127,7 +127,8 @@ static weft_status check_numbers(const weft_request_desc *d, weft_error *e) {
                              all[i].most);
     if (d->accept != WEFT_ACCEPT_COUPLED && d->accept != WEFT_ACCEPT_REJECTION)
         return weft_fail(e, WEFT_EINVAL, "%d is no way to judge drafts", (int)d->accept);
-    if (d->top_logprobs && !d->logprobs) return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
+    if (d->top_logprobs && !d->logprobs && !d->prompt_logprobs)
+        return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
     return WEFT_OK;
 }
 

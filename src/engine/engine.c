@@ -80,24 +80,41 @@ typedef struct rooms {
     weft_kept *tokens, *drafts;
 } rooms;
 
+/* The model, that room, and room for picks of prompts. draft_ids[n]: what drafts are chosen among, n 0: all ids. */
 static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
-                              weft_error *e) {
-    WEFT_TRY(weft_model_load(model, dev, &f->model, f->draft.path ? &f->draft : NULL, weft_logit_rows(c), e));
-    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0;
+                              const int32_t *draft_ids, int n, weft_error *e) {
+    const weft_model_options options = {
+        .assistant = f->draft.path ? &f->draft : NULL, .logit_rows = weft_logit_rows(c), .draft_ids = draft_ids, .n_draft_ids = n};
+    WEFT_TRY(weft_model_load(model, dev, &f->model, &options, e));
+    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0, columns;
+    if (!weft_model_draft_ids(*model, &columns)) columns = vocab;
+    weft_pick_layer(dev, weft_pick_rows(c), vocab);
     kept->tokens = weft_kept_make(dev, weft_logit_rows(c), vocab);
-    kept->drafts = drafts ? weft_kept_make(dev, drafts, vocab) : NULL;
+    kept->drafts = drafts ? weft_kept_make(dev, drafts, columns) : NULL;
     return kept->tokens && (kept->drafts || !drafts) ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
 
-/* Completes the plan by what only the model knows. */
-static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folders *folders, weft_memory *memory,
-                            weft_dev_memory *m, weft_error *e) {
+/* Ids that a drafter of this vocabulary drafts from; 0: all. */
+static int reduced(const weft_config *c, const weft_folders *f, weft_reduction r) {
+    return c->max_depth && f->model.config.vocab_size > r.above ? r.ids : 0;
+}
+
+/* Completes the plan by what only the model knows. *n_draft_ids: how many ids its drafter has a head of its own for; which they are
+ * makes no difference here. */
+static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folders *folders, weft_reduction reduction,
+                            weft_memory *memory, weft_dev_memory *m, int *n_draft_ids, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
     rooms kept;
+    int n = reduced(c, folders, reduction);
+    int32_t *any = weft_calloc((size_t)n, sizeof *any);
+    if (!any) return weft_fail_oom(e, "the ids to draft from");
+    for (int i = 0; i < n; i++) any[i] = i;
     weft_status s = weft_dev_open(
         &dev, &(weft_dev_config){.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .dry = true}, e);
-    if (s == WEFT_OK) s = load_model(&model, &kept, dev, folders, c, e);
+    if (s == WEFT_OK) s = load_model(&model, &kept, dev, folders, c, any, n, e);
+    if (s == WEFT_OK) (void)weft_model_draft_ids(model, n_draft_ids);
+    weft_free(any);
     int each = s == WEFT_OK ? window_pages(c, model) : 0;
     p->n_pages[WEFT_PAGES_WINDOW] = c->max_requests * each;
     if (s == WEFT_OK) s = weft_dev_plan(dev, p, e);
@@ -125,7 +142,8 @@ weft_status weft_plan_memory(const weft_config *config, weft_memory *memory, wef
     WEFT_TRY(open_folders(&folders, config, e));
     weft_status s = settle(config, &folders.model, &c, &p, e);
     weft_dev_memory planned;
-    if (s == WEFT_OK) s = plan_dry(&c, &p, &folders, memory, &planned, e);
+    int n;
+    if (s == WEFT_OK) s = plan_dry(&c, &p, &folders, WEFT_REDUCTION, memory, &planned, &n, e);
     close_folders(&folders);
     return s;
 }
@@ -171,21 +189,17 @@ static weft_status mark_allowed(weft_engine *g, weft_error *e) {
 static weft_status make_tables(weft_engine *g, weft_error *e) {
     const weft_config *c = &g->config;
     size_t requests = (size_t)c->max_requests, vocab = (size_t)weft_model_vocab(g->model);
-    size_t events = requests * (size_t)(c->max_depth + 2);
+    size_t picks = (size_t)(weft_logit_rows(c) + weft_pick_rows(c));
     g->requests = weft_calloc(requests, sizeof *g->requests);
     g->drafting = weft_calloc(requests, sizeof *g->drafting);
     g->wishes = weft_calloc(requests, sizeof *g->wishes);
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
-    g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
-    g->picks = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->picks);
+    g->rows = weft_calloc(picks, sizeof *g->rows);
+    g->picks = weft_calloc(picks, sizeof *g->picks);
     g->trials = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->trials);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
-    g->events = weft_calloc(events, sizeof *g->events);
-    g->event_text = weft_calloc(events, sizeof *g->event_text);
-    g->tops = weft_calloc(events * WEFT_MAX_LOGPROBS, sizeof *g->tops);
-    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials ||
-        !g->allowed || !g->events || !g->event_text || !g->tops)
+    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials || !g->allowed)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
@@ -211,23 +225,14 @@ static weft_status identify(weft_engine *g, const weft_str *dir, weft_error *e) 
     return WEFT_OK;
 }
 
-static weft_status load(weft_engine *g, const weft_dev_memory *planned, weft_error *e) {
-    const weft_config *c = &g->config;
-    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
+/* Begins to count what is said, under the same name. */
+static weft_status open_usage(weft_engine *g, const weft_dev_config *config, weft_error *e) {
     weft_str dir = {0};
-    weft_status s = cache_dir(g, "packed", &dir, e);
-    if (s == WEFT_OK) s = identify(g, &dir, e);
-    if (dir.n) {
-        config.cache_dir = dir.p;
-        config.cache_label = g->tuned_for.model;
-        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
-    }
-    if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    rooms kept = {0};
-    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, e);
-    g->kept = kept.tokens;
-    g->kept_drafts = kept.drafts;
-    if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
+    weft_status s = cache_dir(g, "drafts", &dir, e);
+    const char *label = config->cache_label ? config->cache_label : "";
+    if (s == WEFT_OK)
+        s = weft_usage_open(&g->usage, dir.n && config->cache_label ? dir.p : NULL, label, config->cache_key,
+                            g->folders.model.config.vocab_size, e);
     weft_str_free(&dir);
     return s;
 }
@@ -251,7 +256,7 @@ static weft_status read_tuned(weft_engine *g, weft_error *e) {
     weft_error why = {0};
     s = weft_tuned_read(t, g->tuned_path.p, k, &why);
     if (s == WEFT_OK)
-        weft_tuned_start(t, &g->costs, g->accepted);
+        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
     else if (s != WEFT_ENOMEM)
         weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                  "%s; draft depths begin without it: weft tune --retune measures again", why.text);
@@ -259,16 +264,59 @@ static weft_status read_tuned(weft_engine *g, weft_error *e) {
     return s == WEFT_ENOMEM ? weft_fail_oom(e, "the table of weft tune") : WEFT_OK;
 }
 
-static weft_status open_engine(weft_engine *g, const weft_config *config, weft_error *e) {
+/* The n ids that are drafted from: control tokens, which end answers and turn thinking on and off, at most half of them; then what
+ * the model says. */
+static weft_status choose_draft_ids(const weft_engine *g, int32_t *ids, int n, weft_error *e) {
+    const weft_model_config *c = &g->folders.model.config;
+    const weft_tokenizer *t = g->tokenizer;
+    int32_t *control = weft_calloc((size_t)n, sizeof *control);
+    int k = 0, size = t ? weft_tokenizer_size(t) : 0, plain = t ? weft_tokenizer_plain_size(t) : 0;
+    if (!control) return weft_fail_oom(e, "the ids to draft from");
+    for (int i = 0; i < c->n_eos && k < n / 2; i++)
+        if (c->eos[i] >= 0 && c->eos[i] < c->vocab_size) control[k++] = c->eos[i];
+    for (int32_t id = size < c->vocab_size ? size : c->vocab_size; --id >= 0 && k < n / 2;) /* those behind the plain ones first */
+        if (weft_tokenizer_special(t, id) || (id >= plain && weft_tokenizer_valid(t, id))) control[k++] = id;
+    weft_status s = weft_usage_choose(&g->usage, control, k, ids, n, e);
+    weft_free(control);
+    return s;
+}
+
+static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_draft_ids, weft_error *e) {
+    const weft_config *c = &g->config;
+    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
+    weft_str dir = {0};
+    int32_t *ids = weft_calloc((size_t)n_draft_ids, sizeof *ids);
+    weft_status s = ids ? cache_dir(g, "packed", &dir, e) : weft_fail_oom(e, "the ids to draft from");
+    if (s == WEFT_OK) s = identify(g, &dir, e);
+    if (dir.n) {
+        config.cache_dir = dir.p;
+        config.cache_label = g->tuned_for.model;
+        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
+    }
+    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, &config, e);
+    if (s == WEFT_OK && n_draft_ids) s = choose_draft_ids(g, ids, n_draft_ids, e);
+    if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
+    rooms kept = {0};
+    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
+    g->kept = kept.tokens;
+    g->kept_drafts = kept.drafts;
+    if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
+    weft_free(ids);
+    weft_str_free(&dir);
+    return s;
+}
+
+static weft_status open_engine(weft_engine *g, const weft_config *config, weft_reduction reduction, weft_error *e) {
     weft_dev_memory planned;
     weft_memory memory;
+    int n_draft_ids;
     WEFT_TRY(open_folders(&g->folders, config, e));
     WEFT_TRY(settle(config, &g->folders.model, &g->config, &g->plan, e));
     const weft_config *c = &g->config;
-    WEFT_TRY(plan_dry(c, &g->plan, &g->folders, &memory, &planned, e));
+    WEFT_TRY(plan_dry(c, &g->plan, &g->folders, reduction, &memory, &planned, &n_draft_ids, e));
     WEFT_TRY(refuse_if_short(c, &memory, e));
     WEFT_TRY(open_tokenizer(g, e));
-    WEFT_TRY(load(g, &planned, e));
+    WEFT_TRY(load(g, &planned, n_draft_ids, e));
     WEFT_TRY(make_tables(g, e));
     WEFT_TRY(mark_allowed(g, e));
     g->window = weft_model_window(g->model);
@@ -284,14 +332,15 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_e
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
+    if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts are made of %d of %d ids", n_draft_ids, g->info.vocab);
     return read_tuned(g, e);
 }
 
-weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
+weft_status weft_engine_open_reduced(weft_engine **engine, const weft_config *config, weft_reduction reduction, weft_error *e) {
     weft_engine *g = weft_calloc(1, sizeof *g);
     if (!g) return weft_fail_oom(e, "the engine");
     weft_fpu mode = weft_fpu_enter();
-    weft_status s = open_engine(g, config, e);
+    weft_status s = open_engine(g, config, reduction, e);
     weft_fpu_leave(mode);
     if (s != WEFT_OK) {
         weft_engine_close(g);
@@ -302,9 +351,14 @@ weft_status weft_engine_open(weft_engine **engine, const weft_config *config, we
     return WEFT_OK;
 }
 
+weft_status weft_engine_open(weft_engine **engine, const weft_config *config, weft_error *e) {
+    return weft_engine_open_reduced(engine, config, WEFT_REDUCTION, e);
+}
+
 void weft_engine_close(weft_engine *g) {
     if (!g) return;
     while (g->n_requests) weft_request_close(g->requests[0]);
+    weft_usage_close(&g->usage);
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++) weft_index_pool_close(&g->pages[kind]);
     weft_index_pool_close(&g->slots);
     weft_free(g->requests);
@@ -316,9 +370,8 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->picks);
     weft_free(g->trials);
     weft_free(g->allowed);
-    weft_free(g->events);
-    weft_free(g->event_text);
-    weft_free(g->tops);
+    weft_vec_free(&g->events.list);
+    weft_vec_free(&g->events.beside);
     weft_str_free(&g->tuned_path);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
@@ -326,6 +379,12 @@ void weft_engine_close(weft_engine *g) {
     weft_tokenizer_close(g->tokenizer);
     close_folders(&g->folders);
     weft_free(g);
+}
+
+void weft_engine_forget(weft_engine *g) {
+    g->costs = (weft_costs){0};
+    g->sureness = (weft_sureness){0};
+    memset(g->accepted, 0, sizeof g->accepted);
 }
 
 void weft_engine_info(const weft_engine *g, weft_info *info) {
@@ -420,7 +479,6 @@ static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, 
 static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error *e) {
     const weft_model_config *c = &r->engine->folders.model.config;
     WEFT_TRY(weft_choosing_open(&r->choosing, d, c->eos, c->n_eos, r->engine->info.vocab, e));
-    WEFT_TRY(weft_stop_open(&r->stop, d->stop, d->n_stop, e));
     size_t all = d->n_prompt + (size_t)d->max_tokens;
     if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
     memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
@@ -433,8 +491,8 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
         r->n_drafts = d->n_drafts;
     }
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
-    /* A step adds at most max_depth + 1 tokens' text. No token of a sane vocabulary is longer than this; a longer one grows it. */
-    if (!weft_str_reserve(&r->text, 4096)) return weft_fail_oom(e, "a request's text");
+    WEFT_TRY(weft_answer_open(r, d, e));
+    WEFT_TRY(weft_prompt_open(r, d, e));
     return weft_place_take(r, all, e);
 }
 
@@ -470,8 +528,8 @@ void weft_request_close(weft_request *r) {
     weft_free(r->drafts);
     weft_ngrams_close(&r->ngrams);
     weft_choosing_close(&r->choosing);
-    weft_stop_close(&r->stop);
-    weft_str_free(&r->text);
+    weft_answer_close(&r->answer);
+    weft_prompt_close(&r->prompt);
     weft_free(r);
 }
 
@@ -479,7 +537,7 @@ void *weft_request_user(const weft_request *r) {
     return r->user;
 }
 const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
-    *n = r->ids.n;
+    *n = r->ids.n - r->answer.held.n;
     return r->ids.v;
 }
 uint64_t weft_request_seed(const weft_request *r) {

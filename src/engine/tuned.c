@@ -35,6 +35,15 @@ bool weft_tuned_path(weft_str *path, const char *dir, const weft_tuned_key *k) {
     return ok;
 }
 
+void weft_tuned_limit(weft_tuned *t) {
+    const double least = 0.25 * t->pass_ns[1], most = 64 * t->pass_ns[1];
+    for (int r = 2; r <= WEFT_TUNED_ROWS; r++) {
+        double *ns = &t->pass_ns[r];
+        if (*ns > 0) *ns = *ns < least ? least : *ns > most ? most : *ns;
+    }
+    if (t->link_ns > most) t->link_ns = most;
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status read_text(weft_json_at at, const char *key, char *to, size_t size, weft_error *e) {
@@ -128,16 +137,21 @@ static weft_status read_depths(weft_tuned *t, weft_json_at at, weft_error *e) {
     return WEFT_OK;
 }
 
+/* Shares as weft_acceptance has them: 0 where null says that there is none. */
+static weft_status read_shares(weft_json_at at, const char *key, int n, float *to, weft_error *e) {
+    double share[WEFT_MAX_DEPTH > WEFT_SURENESS ? WEFT_MAX_DEPTH : WEFT_SURENESS];
+    WEFT_TRY(read_numbers(at, key, n, 0.004, 1, 0, share, e));
+    for (int i = 0; i < n; i++) to[i] = (float)share[i];
+    return WEFT_OK;
+}
+
 static weft_status read_accepted(weft_tuned *t, weft_json_at at, weft_error *e) {
     struct json_object *o = NULL;
     WEFT_TRY(weft_json_need(at, "accepted", e));
     WEFT_TRY(weft_json_object(at, "accepted", &o, e));
-    for (int d = 0; d < WEFT_DRAFTERS; d++) {
-        double share[WEFT_MAX_DEPTH];
-        WEFT_TRY(read_numbers((weft_json_at){o, "accepted."}, drafters[d], WEFT_MAX_DEPTH, 0.005, 1, 0, share, e));
-        for (int i = 0; i < WEFT_MAX_DEPTH; i++) t->accepted[d][i] = (float)share[i];
-    }
-    return WEFT_OK;
+    for (int d = 0; d < WEFT_DRAFTERS; d++)
+        WEFT_TRY(read_shares((weft_json_at){o, "accepted."}, drafters[d], WEFT_MAX_DEPTH, t->accepted[d].share, e));
+    return read_shares(at, "sureness", WEFT_SURENESS, t->sureness.share, e);
 }
 
 static weft_status read_table(weft_tuned *t, weft_json_at at, weft_error *e) {
@@ -152,6 +166,10 @@ static weft_status read_table(weft_tuned *t, weft_json_at at, weft_error *e) {
     WEFT_TRY(read_numbers(at, "pass_ns", WEFT_TUNED_ROWS, LEAST_NS, MOST_NS, 0, &t->pass_ns[1], e));
     WEFT_TRY(read_number(at, "link_ns", 0, MOST_NS, &t->link_ns, e));
     if (t->pass_ns[1] == 0) return weft_fail(e, WEFT_EFORMAT, "'pass_ns' lacks the pass of one row");
+    weft_tuned found = *t;
+    weft_tuned_limit(&found);
+    if (memcmp(found.pass_ns, t->pass_ns, sizeof t->pass_ns) != 0 || found.link_ns != t->link_ns)
+        return weft_fail(e, WEFT_EFORMAT, "times in 'pass_ns' and 'link_ns' are too far from that of one row");
     WEFT_TRY(read_accepted(t, at, e));
     return read_depths(t, at, e);
 }
@@ -240,15 +258,17 @@ static bool put_key(struct json_object *o, const weft_tuned_key *k) {
            put_bool(o, "precise", k->precise) && put_bool(o, "drafter", k->drafter);
 }
 
+static bool put_shares(struct json_object *o, const char *key, const float *v, int n) {
+    double share[WEFT_MAX_DEPTH > WEFT_SURENESS ? WEFT_MAX_DEPTH : WEFT_SURENESS];
+    for (int i = 0; i < n; i++) share[i] = (double)v[i];
+    return put_numbers(o, key, share, n, 1e-6);
+}
+
 static bool put_accepted(struct json_object *o, const weft_tuned *t) {
     struct json_object *all = json_object_new_object();
     bool ok = put(o, "accepted", all);
-    for (int d = 0; d < WEFT_DRAFTERS && ok; d++) {
-        double share[WEFT_MAX_DEPTH];
-        for (int i = 0; i < WEFT_MAX_DEPTH; i++) share[i] = (double)t->accepted[d][i];
-        ok = put_numbers(all, drafters[d], share, WEFT_MAX_DEPTH, 1e-6);
-    }
-    return ok;
+    for (int d = 0; d < WEFT_DRAFTERS && ok; d++) ok = put_shares(all, drafters[d], t->accepted[d].share, WEFT_MAX_DEPTH);
+    return ok && put_shares(o, "sureness", t->sureness.share, WEFT_SURENESS);
 }
 
 static bool put_depths(struct json_object *o, const weft_tuned *t) {
@@ -293,15 +313,15 @@ weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *
     return s;
 }
 
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]) {
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+                      weft_sureness *sureness) {
     enum { AS_MANY = 20 }; /* measurements of this run, in weight */
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) {
         costs->pass_ns[r] = t->pass_ns[r];
-        costs->seen[r] = AS_MANY;
+        costs->seen[r] = t->pass_ns[r] > 0 ? AS_MANY : 0;
     }
     costs->link_ns = t->link_ns;
-    costs->links = AS_MANY;
-    for (int d = 0; d < WEFT_MODES * WEFT_DRAFTERS; d++)
-        for (int i = 0; i < WEFT_MAX_DEPTH; i++)
-            accepted[d / WEFT_DRAFTERS][d % WEFT_DRAFTERS].share[i] = t->accepted[d % WEFT_DRAFTERS][i];
+    costs->links = t->link_ns > 0 ? AS_MANY : 0;
+    for (int mode = 0; mode < WEFT_MODES; mode++) memcpy(accepted[mode], t->accepted, sizeof t->accepted);
+    *sureness = t->sureness;
 }

@@ -39,12 +39,17 @@ typedef struct weft_tuned {
     char version[32];
     int64_t date; /* seconds since 1970 */
     int rounds, tokens;
-    double pass_ns[WEFT_TUNED_ROWS + 1];           /* median time of a pass by its rows; 0: not measured; [0] unused */
-    double link_ns;                                /* of a link of the draft chain; 0: none */
-    float accepted[WEFT_DRAFTERS][WEFT_MAX_DEPTH]; /* as weft_acceptance has them; 0: not measured */
+    double pass_ns[WEFT_TUNED_ROWS + 1]; /* median time of a pass by its rows; 0: not measured; [0] unused */
+    double link_ns;                      /* of a link of the draft chain; 0: none */
+    weft_acceptance accepted[WEFT_DRAFTERS];
+    weft_sureness sureness;
     weft_tuned_depth depths[WEFT_TUNED_DEPTHS];
     int n_depths;
 } weft_tuned;
+
+/* Takes times that lie too far from that of one row to the nearest that does not: a busy machine may show them, and they would take
+ * long to unlearn. A file with such is refused. */
+void weft_tuned_limit(weft_tuned *t);
 
 /* DIR/MODEL-SOURCE-HASH.json; false when memory is short. */
 bool weft_tuned_path(weft_str *path, const char *dir, const weft_tuned_key *key);
@@ -59,7 +64,8 @@ struct json_object *weft_tuned_json(const weft_tuned *t);
 /* Makes the folder, writes beside the name, renames. */
 weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *e);
 
-/* Where an engine begins: its costs, and its requests' acceptance, the same in all modes. */
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]);
+/* Where an engine begins; acceptance the same in all modes. Its own measurements move these numbers from the first one on. */
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+                      weft_sureness *sureness);
 
 #endif

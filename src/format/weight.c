@@ -207,6 +207,33 @@ weft_status weft_weight_row_f32(const weft_weight *w, int64_t expert, int64_t ro
     return WEFT_OK;
 }
 
+/* Codes of a group's values: scale * code + bias, from its lowest value to its highest. */
+static void code_group(const float *v, uint8_t *codes, float *scale, float *bias) {
+    const double top = (1 << WEFT_CODED_BITS) - 1;
+    double low = (double)v[0], high = low;
+    for (int i = 1; i < WEFT_CODED_GROUP; i++) {
+        low = (double)v[i] < low ? (double)v[i] : low;
+        high = (double)v[i] > high ? (double)v[i] : high;
+    }
+    double step = (high - low) / top;
+    for (int i = 0; i < WEFT_CODED_GROUP; i++) codes[i] = (uint8_t)(step > 0 ? ((double)v[i] - low) / step + 0.5 : 0);
+    *scale = (float)step;
+    *bias = (float)low;
+}
+
+weft_status weft_weight_code(void *weight, int64_t expert, int64_t row, void *codes, void *scale, void *bias, weft_error *e) {
+    const weft_weight *w = weight;
+    WEFT_TRY(check_row(w, expert, row, e));
+    const uint8_t *src = row_of(w, w->values, expert, row);
+    size_t size = weft_dtype_size(w->dtype);
+    for (int64_t g = 0; g < w->k / WEFT_CODED_GROUP; g++) {
+        float v[WEFT_CODED_GROUP];
+        weft_to_f32(v, w->dtype, src + (size_t)(g * WEFT_CODED_GROUP) * size, WEFT_CODED_GROUP);
+        code_group(v, (uint8_t *)codes + g * WEFT_CODED_GROUP, (float *)scale + g, (float *)bias + g);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_weight_check_finite(const weft_weight *w, weft_error *e) {
     for (int64_t x = 0; x < w->experts; x++)
         for (int64_t r = 0; r < w->n; r++) WEFT_TRY(check_row(w, x, r, e));

@@ -30,6 +30,11 @@ weft_status weft_weight_find(const weft_tensors *t, const weft_model_config *c, 
 weft_status weft_weight_read(void *weight, int64_t expert, int64_t row, void *values_or_codes, void *scale, void *bias,
                              weft_error *e);
 
+/* A plain row as the codes of 8 bits that come nearest, in groups of WEFT_CODED_GROUP columns; k is a multiple of it. Takes what
+ * weft_weight_read() takes and gives what that gives of an affine weight with scales and biases in float32. */
+enum { WEFT_CODED_BITS = 8, WEFT_CODED_GROUP = 64 };
+weft_status weft_weight_code(void *weight, int64_t expert, int64_t row, void *codes, void *scale, void *bias, weft_error *e);
+
 /* One row in float32. Affine: the product is rounded, then the sum. */
 weft_status weft_weight_row_f32(const weft_weight *w, int64_t expert, int64_t row, float *dst, weft_error *e);
 

@@ -41,6 +41,8 @@ struct weft_model {
 
     int carry; /* the trunk's hidden row before the step's first, for drafts */
     bool has_mtp;
+    weft_output drafts; /* the drafter's head with some ids only; w NULL: it has none. ids: those that are wanted */
+    int n_draft_ids;
     weft_mtp mtp;
     weft_assistant *assistant;                    /* NULL: none */
     const weft_attention *own_full, *own_sliding; /* the last layers of each kind that have keys of their own */
@@ -55,6 +57,8 @@ void weft_model_embed(weft_model *m);
 /* Loads what comes before the layers, and what comes after them: the embedding; the final norm and the head. */
 void weft_load_embedding(weft_model *m, weft_loader *l);
 void weft_load_head(weft_model *m, weft_loader *l);
+/* The drafter's head of the ids that are wanted, if any are: rows of the module `path`, [vocab, cols]. */
+void weft_load_draft_head(weft_model *m, weft_loader *l, const char *path, int cols, float cap);
 /* Modules of an MTP head by their names after the head's prefix. */
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm);
 

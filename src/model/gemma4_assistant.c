@@ -40,7 +40,7 @@ void weft_assistant_logits(weft_assistant *a, weft_model *m, const int *rows, in
 
 void weft_assistant_pick(weft_assistant *a, weft_model *m, const int *rows, int n, const weft_pick *rules, const bool *allowed) {
     if (a->output.w) {
-        weft_pick_tokens(m->dev, &a->output, a->normed, rows, n, rules, allowed);
+        weft_pick_tokens(m->dev, m->drafts.w ? &m->drafts : &a->output, a->normed, rows, n, rules, allowed);
     } else {
         weft_ordered_logits(m->dev, m->logits, &a->ordered, a->scores, a->normed, rows, n);
         weft_pick_logits(m->dev, m->logits, n, rules, allowed);
@@ -69,12 +69,14 @@ static bool fits(const weft_model *m, weft_loader *l) {
     return l->status == WEFT_OK;
 }
 
-static void load_head(weft_assistant *a, weft_loader *l) {
+static void load_head(weft_assistant *a, weft_model *m, weft_loader *l) {
     const weft_model_config *c = l->config;
     const char *embed = weft_loader_path(l, l->dir->trunk, "embed_tokens");
     a->output.cap = c->logit_cap;
     if (!c->n_centroids) {
-        a->output.w = weft_load_mat(l, l->dir->head ? l->dir->head : embed, c->vocab_size, c->hidden_size);
+        const char *head = l->dir->head ? l->dir->head : embed;
+        a->output.w = weft_load_mat(l, head, c->vocab_size, c->hidden_size);
+        weft_load_draft_head(m, l, head, c->hidden_size, c->logit_cap);
         return;
     }
     a->ordered.top = c->centroid_top;
@@ -110,7 +112,7 @@ weft_assistant *weft_assistant_load(weft_model *m, weft_loader *l) {
     }
     a->final_norm = weft_load_gain(l, weft_loader_path(l, trunk, "norm"), hidden);
     a->out = weft_load_mat(l, "post_projection", backbone, hidden);
-    load_head(a, l);
+    load_head(a, m, l);
     a->embedding = weft_load_buf(l, "drafter", backbone);
     a->before = weft_load_buf(l, "drafter", backbone);
     a->pair = weft_load_buf(l, "drafter", 2 * backbone);

@@ -69,12 +69,16 @@ typedef struct source {
     bool per_expert;
     const int32_t *order; /* the stored row of each row, counted over all experts; NULL: they are parts */
     int64_t rows;         /* of an expert, where there is an order */
+    bool passing, coded;  /* weft_mat_desc.passing; plain values become codes */
 } source;
 
 /* A change of this order changes what a file of packed weights holds: raise WEFT_PACKED_VERSION (ops/cpu/packed.h) with it. */
 static weft_status read_row(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
     const source *s = ctx;
-    if (s->order) return weft_weight_read(&s->parts[0].w, 0, s->order[expert * s->rows + row], values, scale, bias, e);
+    if (s->order) {
+        int64_t stored = s->order[expert * s->rows + row];
+        return (s->coded ? weft_weight_code : weft_weight_read)(&s->parts[0].w, 0, stored, values, scale, bias, e);
+    }
     part *p = &s->parts[s->per_expert ? expert * s->n_parts : 0];
     for (; row >= p->rows.n; p++) row -= p->rows.n;
     row = row / p->rows.block * p->rows.stride + p->rows.offset + row % p->rows.block;
@@ -111,9 +115,10 @@ static weft_mat *make(weft_loader *l, source *s, const char *path, int64_t exper
         return NULL;
     }
     weft_mat *m = NULL;
-    weft_mat_desc desc = {.dtype = w->dtype,
-                          .bits = w->bits,
-                          .group = w->group,
+    weft_mat_desc desc = {.dtype = s->coded ? WEFT_F32 : w->dtype,
+                          .bits = s->coded ? WEFT_CODED_BITS : w->bits,
+                          .group = s->coded ? WEFT_CODED_GROUP : w->group,
+                          .passing = s->passing,
                           .experts = experts,
                           .n = n,
                           .k = k,
@@ -138,6 +143,16 @@ weft_mat *weft_load_slices(weft_loader *l, const char *path, int64_t stored, int
 
 weft_mat *weft_load_mat(weft_loader *l, const char *path, int64_t n, int64_t k) {
     return weft_load_slices(l, path, n, k, (weft_slice[]){WEFT_ROWS(0, n)}, 1);
+}
+
+weft_mat *weft_load_copy(weft_loader *l, const char *path, int64_t stored, int64_t k, const int32_t *ids, int n) {
+    source *s = new_source(l, 1, 1);
+    if (!s || !find(l, path, 0, stored, k, &s->parts[0].w)) return NULL;
+    s->order = ids;
+    s->rows = n;
+    s->passing = true;
+    s->coded = !s->parts[0].w.bits && !weft_dev_precise(l->dev) && k % WEFT_CODED_GROUP == 0;
+    return make(l, s, path, 1, n, k);
 }
 
 /* One or two weights of each expert, one after the other on the device. */

@@ -52,6 +52,10 @@ typedef struct weft_slice {
 /* Up to four slices of a weight [stored, k], one after the other. */
 weft_mat *weft_load_slices(weft_loader *l, const char *path, int64_t stored, int64_t k, const weft_slice *slices, int n);
 
+/* A copy of rows ids[0..n) of a weight [stored, k], which lives beside it and is no part of what is kept on disk. Plain values
+ * become codes of 8 bits where the device computes with codes: a copy may be less exact. ids live until loading is done. */
+weft_mat *weft_load_copy(weft_loader *l, const char *path, int64_t stored, int64_t k, const int32_t *ids, int n);
+
 /* The weights of a mixture's experts. `path` is the module that they belong to; they may be fused (experts.gate_up_proj), stacked
  * (switch_mlp.gate_proj, experts.switch_glu.gate_proj), or one by one (experts.7.gate_proj).
  * [experts, 2 inner, k]: gate rows, then up rows. */

@@ -66,7 +66,12 @@ void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, cons
     else if (m->assistant)
         weft_assistant_pick(m->assistant, m, rows, n, rules, allowed);
     else
-        weft_pick_tokens(m->dev, &m->mtp.output, m->mtp.out, rows, n, rules, allowed);
+        weft_pick_tokens(m->dev, m->drafts.w ? &m->drafts : &m->mtp.output, m->mtp.out, rows, n, rules, allowed);
+}
+
+const int32_t *weft_model_draft_ids(const weft_model *m, int *n) {
+    *n = m->drafts.w ? m->n_draft_ids : 0;
+    return m->drafts.w ? m->drafts.ids : NULL;
 }
 
 const weft_buf *weft_model_logits_buf(const weft_model *m) {
@@ -102,6 +107,12 @@ void weft_load_head(weft_model *m, weft_loader *l) {
     m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, m->vocab, m->hidden_size) : m->embed;
 }
 
+void weft_load_draft_head(weft_model *m, weft_loader *l, const char *path, int cols, float cap) {
+    if (!m->drafts.ids) return;
+    m->drafts.cap = cap;
+    m->drafts.w = weft_load_copy(l, path, m->vocab, cols, m->drafts.ids, m->n_draft_ids);
+}
+
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm) {
     weft_mtp *h = &m->mtp;
     const char *path = l->dir->mtp;
@@ -111,6 +122,9 @@ void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *em
     h->fc = weft_load_mat(l, weft_loader_path(l, path, "%s", fc), hidden, 2 * (int64_t)hidden);
     h->output = m->output;
     if (l->dir->mtp_head) h->output.w = weft_load_mat(l, l->dir->mtp_head, m->vocab, hidden);
+    const char *head = l->dir->mtp_head ? l->dir->mtp_head : l->dir->head;
+    if (!head) head = weft_loader_path(l, l->dir->trunk, "%s", l->dir->embedding);
+    weft_load_draft_head(m, l, head, hidden, h->output.cap);
     h->embedding = weft_load_buf(l, "mtp", hidden);
     h->hidden = weft_load_buf(l, "mtp", hidden);
     h->pair = weft_load_buf(l, "mtp", 2 * hidden);
@@ -127,6 +141,20 @@ static const weft_family_methods *family_of(const weft_model_config *c) {
     case WEFT_FAMILY_GEMMA4_ASSISTANT: return NULL;
     }
     return NULL;
+}
+
+static weft_status take_draft_ids(weft_model *m, const weft_model_options *o, int vocab, weft_error *e) {
+    for (int i = 0; i < o->n_draft_ids; i++)
+        if (o->draft_ids[i] < (i ? o->draft_ids[i - 1] + 1 : 0) || o->draft_ids[i] >= vocab)
+            return weft_fail(e, WEFT_EINVAL, "ids to draft from: %d, number %d of them, is out of order or does not exist",
+                             o->draft_ids[i], i);
+    if (!o->n_draft_ids) return WEFT_OK;
+    int32_t *ids = weft_arena_get(&m->arena, (size_t)o->n_draft_ids, sizeof *ids);
+    if (!ids) return weft_fail_oom(e, "the drafter's ids");
+    memcpy(ids, o->draft_ids, (size_t)o->n_draft_ids * sizeof *ids);
+    m->drafts.ids = ids;
+    m->n_draft_ids = o->n_draft_ids;
+    return WEFT_OK;
 }
 
 /* In the order of a forward pass; the MTP head's layers are the family's, and loaded with the trunk's. */
@@ -149,8 +177,9 @@ static void load_model(weft_model *m, weft_loader *l, int logit_rows) {
 }
 
 /* Listed only where a sink wants to know. */
-static weft_status load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, const weft_model_dir *assistant,
-                        int logit_rows, weft_model_sink sink, void *ctx, weft_error *e) {
+static weft_status load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, const weft_model_options *options,
+                        weft_model_sink sink, void *ctx, weft_error *e) {
+    const weft_model_dir *assistant = options->assistant;
     const weft_family_methods *family = family_of(&dir->config);
     if (!family)
         return weft_fail(e, WEFT_ESUPPORT, "%s is a drafter for a Gemma 4 model, not a model by itself: give it with --draft",
@@ -163,7 +192,8 @@ static weft_status load(weft_model **model, weft_dev *dev, const weft_model_dir 
     weft_loader_open(&l, dev, dir, &m->arena, e);
     l.sink = sink;
     l.sink_ctx = ctx;
-    load_model(m, &l, logit_rows);
+    l.status = take_draft_ids(m, options, dir->config.vocab_size, e);
+    if (l.status == WEFT_OK) load_model(m, &l, options->logit_rows);
     weft_status s = l.status;
     weft_loader_close(&l);
     if (s == WEFT_OK && assistant) {
@@ -184,16 +214,16 @@ static weft_status load(weft_model **model, weft_dev *dev, const weft_model_dir 
     return WEFT_OK;
 }
 
-weft_status weft_model_load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, const weft_model_dir *assistant,
-                            int logit_rows, weft_error *e) {
-    return load(model, dev, dir, assistant, logit_rows, NULL, NULL, e);
+weft_status weft_model_load(weft_model **model, weft_dev *dev, const weft_model_dir *dir, const weft_model_options *options,
+                            weft_error *e) {
+    return load(model, dev, dir, options, NULL, NULL, e);
 }
 
 weft_status weft_model_list(const weft_model_dir *dir, weft_model_sink sink, void *ctx, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *m = NULL;
     WEFT_TRY(weft_dev_open(&dev, &(weft_dev_config){.dry = true}, e));
-    weft_status s = load(&m, dev, dir, NULL, 1, sink, ctx, e);
+    weft_status s = load(&m, dev, dir, &(weft_model_options){.logit_rows = 1}, sink, ctx, e);
     weft_model_close(m);
     weft_dev_close(dev);
     return s;

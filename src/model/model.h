@@ -23,11 +23,16 @@ typedef enum weft_mtp_rows {
 
 typedef enum weft_head { WEFT_HEAD_TRUNK, WEFT_HEAD_DRAFT } weft_head;
 
+typedef struct weft_model_options {
+    const weft_model_dir *assistant; /* a drafter's folder, or NULL */
+    int logit_rows;                  /* the most rows of one weft_model_logits() or weft_model_pick() call */
+    const int32_t *draft_ids;        /* [n_draft_ids], ascending: the drafter chooses among these ids only; NULL: among all */
+    int n_draft_ids;
+} weft_model_options;
 /* Checks every tensor against the configuration and packs it (on a dry device: checks only); registers buffers and layers. The
- * caller then plans the device. assistant: a drafter's folder, or NULL. logit_rows: the most rows of one weft_model_logits() call.
- * The folders must stay open as long as the model. */
-weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir *dir, const weft_model_dir *assistant,
-                            int logit_rows, weft_error *e);
+ * caller then plans the device. The folders must stay open as long as the model. */
+weft_status weft_model_load(weft_model **m, weft_dev *dev, const weft_model_dir *dir, const weft_model_options *options,
+                            weft_error *e);
 void weft_model_close(weft_model *m);
 
 /* Takes what a model consists of: a weight with its module's path, or a small tensor (w NULL) with its name; so many numbers. */
@@ -48,9 +53,14 @@ void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
 /* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the
  * drafter's own output of the previous draft step, whose rows are the same requests. */
 void weft_model_draft(weft_model *m, bool chained);
-/* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). */
+/* The ids that drafts are chosen among, ascending, *n of them; NULL: all. A drafter with a large vocabulary reads its output head
+ * for most of its time, and all but some ten thousand ids are rare: it has a copy of the rows of the others. An assistant whose
+ * head is ordered reads little of it and has no such copy. */
+const int32_t *weft_model_draft_ids(const weft_model *m, int *n);
+/* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). A row that is kept has a column for
+ * each of weft_model_draft_ids() where the head is the drafter's. */
 void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed);
-/* Logits of the listed rows of the step; read them from weft_model_logits_buf(), row i for rows[i]. */
+/* Logits of the listed rows of the step, of all ids; read them from weft_model_logits_buf(), row i for rows[i]. */
 void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n);
 const weft_buf *weft_model_logits_buf(const weft_model *m);
 

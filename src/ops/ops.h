@@ -49,7 +49,7 @@ typedef struct weft_dev_memory { /* bytes */
     uint64_t weights, pages, slots, workspace;
     uint64_t page[WEFT_PAGE_KINDS]; /* one KV page: all layers of its kind, 0 without any */
     uint64_t slot;                  /* one recurrent slot: all layers, with its journal */
-    uint64_t packed;                /* of the weights: those that weft_mat_make() packed */
+    uint64_t packed;                /* of the weights: those that weft_mat_make() packed and that may be kept on disk */
     uint64_t layout;                /* a hash of their list: names, shapes, types */
 } weft_dev_memory;
 
@@ -82,6 +82,7 @@ void weft_dev_memory_get(const weft_dev *dev, weft_dev_memory *m); /* complete a
 const char *weft_dev_isa(const weft_dev *dev);
 const char *weft_dev_kv(const weft_dev *dev); /* type of keys and values */
 int weft_dev_threads(const weft_dev *dev);
+bool weft_dev_precise(const weft_dev *dev);
 /* Where matrix tiles have a fast and a slow state: nanoseconds of a fixed piece of work on the calling thread; 0: no such thing. */
 double weft_dev_probe(const weft_dev *dev);
 /* Bytes of weights, KV and recurrent state that the operators have read or written since the device was opened, as far as memory
@@ -126,6 +127,7 @@ typedef struct weft_mat_desc {
     int bits, group;       /* MLX affine: 2, 3, 4, 5, 6 or 8 bits, group of 32, 64 or 128 columns; 0: plain values */
     int64_t experts, n, k; /* experts >= 1 */
     const char *name;      /* for messages */
+    bool passing;          /* made anew at every start, since its rows may be others then: no part of what is kept on disk */
     /* Reads row `row` of expert `expert`, k columns. Plain: values[k] as stored. Affine: codes[k], one byte each, and scale[k /
      * group], bias[k / group] as stored. Must refuse NaN and infinity. Called from several threads at a time. */
     weft_status (*read)(void *ctx, int64_t expert, int64_t row, void *values_or_codes, void *scale, void *bias, weft_error *e);

@@ -23,7 +23,9 @@ static void check(const weft_tuned *t) {
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) require(t->pass_ns[r] == 0 || (t->pass_ns[r] >= 1 && t->pass_ns[r] <= 1e12));
     for (int d = 0; d < WEFT_DRAFTERS; d++)
         for (int i = 0; i < WEFT_MAX_DEPTH; i++)
-            require(t->accepted[d][i] == 0 || (t->accepted[d][i] >= 0.004f && t->accepted[d][i] <= 1));
+            require(t->accepted[d].share[i] == 0 || (t->accepted[d].share[i] >= 0.004f && t->accepted[d].share[i] <= 1));
+    for (int i = 0; i < WEFT_SURENESS; i++)
+        require(t->sureness.share[i] == 0 || (t->sureness.share[i] >= 0.004f && t->sureness.share[i] <= 1));
     require(t->n_depths == WEFT_TUNED_DEPTHS);
     for (int i = 0; i < t->n_depths; i++) {
         const weft_tuned_depth *d = &t->depths[i];
@@ -48,7 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         json_object_put(o);
         weft_costs costs = {0};
         weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
-        weft_tuned_start(&t, &costs, accepted);
+        weft_sureness sureness;
+        weft_tuned_start(&t, &costs, accepted, &sureness);
     } else {
         require(e.text[0]);
     }

@@ -210,6 +210,45 @@ static void test_plain(void **state) {
     }
 }
 
+/* Codes of 8 bits of plain rows: within half a step of every value, the ends and equal values exact as far as float32 goes. */
+static void test_codes_of_plain_rows(void **state) {
+    (void)state;
+    enum { N = 3, K = 256 };
+    float v[N][K];
+    for (int r = 0; r < N; r++)
+        for (int i = 0; i < K; i++)
+            v[r][i] = i < 64 && r == 1 ? 0.75f : ((float)random32((uint32_t)(r * K + i)) * 0x1p-32f - 0.4f) * 9;
+    v[2][5] = 3e38f, v[2][6] = -3e38f;
+    for (int type = 0; type < 2; type++) {
+        uint16_t half[N][K];
+        for (int r = 0; r < N; r++)
+            for (int i = 0; i < K; i++) {
+                uint32_t bits;
+                memcpy(&bits, &v[r][i], sizeof bits);
+                half[r][i] = (uint16_t)(bits >> 16);
+            }
+        weft_tensor t = tensor("m.weight", type ? WEFT_BF16 : WEFT_F32, 2, N, K, 0, type ? (void *)half : (void *)v);
+        weft_tensors *all = open_tensors(&t, 1);
+        weft_model_config c = no_config();
+        weft_weight w;
+        weft_error e;
+        if (weft_weight_find(all, &c, "m", 0, N, K, &w, &e) != WEFT_OK) fail_msg("%s", e.text);
+        for (int r = 0; r < N; r++) {
+            float x[K], scale[K / 64], bias[K / 64];
+            uint8_t codes[K];
+            assert_int_equal(weft_weight_row_f32(&w, 0, r, x, &e), WEFT_OK);
+            assert_int_equal(weft_weight_code(&w, 0, r, codes, scale, bias, &e), WEFT_OK);
+            for (int i = 0; i < K; i++) {
+                double s = (double)scale[i / 64], got = s * codes[i] + (double)bias[i / 64];
+                assert_true(s >= 0 && fabs(got - (double)x[i]) <= s * 0.500001 + fabs(got) * 1e-6);
+                if (s == 0) assert_true(got == (double)x[i]);
+            }
+            if (r == 1) assert_true(scale[0] == 0);
+        }
+        close_tensors(all);
+    }
+}
+
 static void test_contradictions(void **state) {
     (void)state;
     packed p = make_packed("m", 0, 4, 128, 4, 64);
@@ -355,6 +394,7 @@ static void test_nonfinite(void **state) {
             assert_says(weft_weight_row_f32(&w, 1, 2, row, &e), &e, WEFT_EFORMAT,
                         "w.safetensors: tensor 'a.weight' holds NaN or infinity: expert 1, row 2, column 3");
             assert_int_equal(weft_weight_read(&w, 1, 2, raw, NULL, NULL, &e), WEFT_EFORMAT);
+            assert_int_equal(weft_weight_code(&w, 1, 2, raw, NULL, NULL, &e), WEFT_EFORMAT);
             assert_says(weft_weight_check_finite(&w, &e), &e, WEFT_EFORMAT, "expert 1, row 2");
             assert_says(weft_tensor_read_f32(t, "v", 1, (int64_t[]){30}, row, &e), &e, WEFT_EFORMAT,
                         "'v' holds NaN or infinity: element 28");
@@ -420,6 +460,7 @@ int main(void) {
         cmocka_unit_test(test_bit_stream_vectors),
         cmocka_unit_test(test_every_width_and_group),
         cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_codes_of_plain_rows),
         cmocka_unit_test(test_contradictions),
         cmocka_unit_test_setup(test_overrides, scratch_clear),
         cmocka_unit_test(test_nonfinite),

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "ops/cpu/packed.h"
+#include "ops/cpu/cpu.h"
 
 enum { BLOBS = 5, NOBODY = 65534, DAY = 24 * 60 * 60 };
 #define MB ((size_t)1 << 20)
@@ -823,6 +824,58 @@ static void test_default_folder(void **state) {
     assert_false(ok);
 }
 
+/* ---- a device ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct rows {
+    float first;
+    int64_t k;
+    atomic_int reads;
+} rows;
+static weft_status read_rows(void *ctx, int64_t expert, int64_t row, void *values, void *scale, void *bias, weft_error *e) {
+    rows *r = ctx;
+    (void)expert, (void)scale, (void)bias, (void)e;
+    for (int64_t i = 0; i < r->k; i++) ((float *)values)[i] = r->first + (float)row;
+    atomic_fetch_add(&r->reads, 1);
+    return WEFT_OK;
+}
+static weft_mat *make_mat(weft_dev *d, rows *r, int64_t n, bool passing) {
+    weft_mat *m = NULL;
+    weft_error e;
+    weft_mat_desc desc = {
+        .dtype = WEFT_F32, .experts = 1, .n = n, .k = r->k, .name = "w", .passing = passing, .read = read_rows, .ctx = r};
+    if (weft_mat_make(d, &desc, &m, &e) != WEFT_OK) fail_msg("%s", e.text);
+    return m;
+}
+
+/* A weight that is made anew at every start leaves the file as it is, whatever its rows are then, and however many. */
+static void test_passing_weights(void **state) {
+    (void)state;
+    weft_dev_memory planned;
+    for (int start = 0; start < 4; start++) { /* dry, packed, mapped, mapped */
+        weft_dev *d = NULL;
+        weft_error e;
+        rows kept = {.k = 4096, .first = 1}, passing = {.k = 64, .first = (float)(100 * start)};
+        weft_dev_config config = {.threads = 1,
+                                  .precise = true,
+                                  .dry = !start,
+                                  .planned = start ? &planned : NULL,
+                                  .cache_dir = cache,
+                                  .cache_label = "some model"};
+        if (weft_dev_open(&d, &config, &e) != WEFT_OK) fail_msg("%s", e.text);
+        weft_mat *a = make_mat(d, &kept, 4096, false), *b = make_mat(d, &passing, 16 + 8 * start, true);
+        if (weft_dev_plan(d, &(weft_plan){.max_rows = 1, .max_spans = 1}, &e) != WEFT_OK) fail_msg("%s", e.text);
+        weft_dev_memory m;
+        weft_dev_memory_get(d, &m);
+        if (!start) planned = m;
+        assert_true(m.packed == planned.packed && m.layout == planned.layout && m.weights > m.packed);
+        assert_int_equal(kept.reads, start == 1 ? 4096 : 0);
+        assert_int_equal(passing.reads, start ? 16 + 8 * start : 0);
+        if (start) assert_true(((float *)(void *)a->data)[1] == 2 && ((float *)(void *)b->data)[1] == passing.first + 1);
+        weft_dev_close(d);
+    }
+    assert_int_equal(count(".weftpack"), 1);
+}
+
 int main(void) {
     weft_map m;
     if (weft_map_open(&m, "/dev/null", NULL) == WEFT_OK) return 1; /* the fault handler comes before cmocka's */
@@ -848,6 +901,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_unused_files_go, setup, teardown),
         cmocka_unit_test_setup_teardown(test_find, setup, teardown),
         cmocka_unit_test_setup_teardown(test_default_folder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_passing_weights, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,9 @@ static int remove_folder(void **state) {
 static weft_tuned example(const weft_tuned_key *key) {
     weft_tuned t = {.key = *key, .version = WEFT_VERSION, .date = 1700000000, .rounds = 5, .tokens = 48, .link_ns = 250};
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) t.pass_ns[r] = r == 7 ? 0 : 1000 + 125 * r;
-    for (int i = 0; i < WEFT_MAX_DEPTH; i++) t.accepted[WEFT_DRAFTER_MODEL][i] = i < 6 ? 0.75f - 0.125f * (float)i : 0;
-    t.accepted[WEFT_DRAFTER_LOOKUP][0] = 0.5f;
+    for (int i = 0; i < WEFT_MAX_DEPTH; i++) t.accepted[WEFT_DRAFTER_MODEL].share[i] = i < 6 ? 0.75f - 0.125f * (float)i : 0;
+    t.accepted[WEFT_DRAFTER_LOOKUP].share[0] = 0.5f;
+    t.sureness.share[7] = 0.875f;
     for (t.n_depths = 0; t.n_depths < WEFT_TUNED_DEPTHS; t.n_depths++) {
         weft_tuned_depth *d = &t.depths[t.n_depths];
         *d = (weft_tuned_depth){.depth = t.n_depths < WEFT_TUNED_DEPTHS - 1 ? t.n_depths : WEFT_DEPTH_AUTO,
@@ -85,13 +86,15 @@ static void test_written_as_read(void **state) {
     assert_memory_equal(back.depths, t.depths, sizeof t.depths);
     weft_costs costs = {0};
     weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS] = {0};
-    weft_tuned_start(&back, &costs, accepted);
+    weft_sureness sureness = {0};
+    weft_tuned_start(&back, &costs, accepted, &sureness);
     assert_true(weft_costs_at(&costs, 1) == 1125 && weft_costs_at(&costs, 9) == 2125 && weft_costs_at(&costs, 7) == 1875);
     assert_true(costs.link_ns == 250);
     assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TEXT][WEFT_DRAFTER_MODEL], 1, WEFT_DRAFTER_MODEL) == 0.625f);
     assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TOOL][WEFT_DRAFTER_LOOKUP], 0, WEFT_DRAFTER_LOOKUP) == 0.5f);
     assert_true(weft_acceptance_at(&accepted[WEFT_MODE_TOOL][WEFT_DRAFTER_LOOKUP], 1, WEFT_DRAFTER_LOOKUP) >
                 0); /* as without a table */
+    assert_true(weft_sureness_at(&sureness, 7) == 0.875f && weft_sureness_at(&sureness, 0) > 0);
 }
 
 static void test_another_key(void **state) {
@@ -147,7 +150,8 @@ static void test_damage(void **state) {
             text[i] = *c;
             if (weft_tuned_parse(&back, text, n, &e) == WEFT_OK) {
                 assert_true(back.pass_ns[1] >= 1 && back.link_ns >= 0 && back.n_depths == WEFT_TUNED_DEPTHS);
-                for (int k = 0; k < WEFT_MAX_DEPTH; k++) assert_true(back.accepted[0][k] >= 0 && back.accepted[0][k] <= 1);
+                for (int k = 0; k < WEFT_MAX_DEPTH; k++)
+                    assert_true(back.accepted[0].share[k] >= 0 && back.accepted[0].share[k] <= 1);
             }
             text[i] = was;
         }
@@ -177,11 +181,15 @@ static void test_values_out_of_range(void **state) {
     refuse("\"pass_ns\":[1125", "\"pass_ns\":[1e300", "pass_ns");
     refuse("\"pass_ns\":[1125", "\"pass_ns\":[NaN", "pass_ns");
     refuse("\"pass_ns\":[1125", "\"pass_ns\":[1,1125", "pass_ns");
+    refuse("\"pass_ns\":[1125,1250", "\"pass_ns\":[1125,80000", "too far");
+    refuse("\"pass_ns\":[1125,1250", "\"pass_ns\":[1125,200", "too far");
+    refuse("\"link_ns\":250", "\"link_ns\":80000", "too far");
     refuse("\"link_ns\":250", "\"link_ns\":-1", "link_ns");
     refuse("\"link_ns\":250", "\"link_ns\":Infinity", "link_ns");
     refuse("\"link_ns\"", "\"link\"", "missing");
     refuse("{\"model\":[0.75", "{\"model\":[0", "accepted.model");
     refuse("{\"model\":[0.75", "{\"model\":[1.01", "accepted.model");
+    refuse("0.875]", "-0.1]", "sureness");
     refuse("\"threads\":3", "\"threads\":0", "threads");
     refuse("\"threads\":3", "\"threads\":99999999999999999999", "threads");
     refuse("\"rounds\":5", "\"rounds\":5.5", "rounds");
@@ -255,6 +263,10 @@ static void test_engine_begins_with_it(void **state) {
     assert_int_equal(w.n, 0);
     assert_true(g->costs.pass_ns[1] == 1125 && g->costs.link_ns == 250);
     assert_true(g->accepted[WEFT_MODE_THINKING][WEFT_DRAFTER_MODEL].share[1] == 0.625f);
+    weft_request *r = NULL;
+    assert_int_equal(weft_submit(g, &(weft_request_desc){.prompt = without, .n_prompt = 1, .max_tokens = 1}, &r, &e), WEFT_OK);
+    assert_true(r->accepted[WEFT_MODE_TEXT][WEFT_DRAFTER_MODEL].share[1] == 0.625f);
+    weft_request_close(r);
     answer(g, with);
     assert_memory_equal(without, with, sizeof with);
     assert_true(g->costs.pass_ns[1] != 1125); /* measurements move on from it */

@@ -47,6 +47,7 @@ struct weft_mat {
     weft_dtype dtype;
     int bits, group;
     int64_t experts, n, k;
+    bool passing;  /* has memory of its own, whoever owns that of the others */
     uint8_t *data; /* panels of 16 rows, see tiles.h */
 };
 

@@ -41,7 +41,8 @@ weft_status weft_dev_open(weft_dev **dev, const weft_dev_config *config, weft_er
 void weft_dev_close(weft_dev *d) {
     if (!d) return;
     weft_pool_close(d->pool);
-    for (size_t i = 0; i < d->mats.n && !d->packed; i++) weft_free_aligned(d->mats.v[i]->data);
+    for (size_t i = 0; i < d->mats.n; i++)
+        if (!d->packed || d->mats.v[i]->passing) weft_free_aligned(d->mats.v[i]->data);
     weft_packed_close(d->packed);
     for (size_t i = 0; i < d->coefs.n; i++) weft_free_aligned(d->coefs.v[i]->v);
     weft_vec_free(&d->bufs);
@@ -71,6 +72,9 @@ double weft_dev_probe(const weft_dev *d) {
 }
 int weft_dev_threads(const weft_dev *d) {
     return d->threads;
+}
+bool weft_dev_precise(const weft_dev *d) {
+    return d->precise;
 }
 uint64_t weft_dev_traffic(const weft_dev *d) {
     return d->traffic;

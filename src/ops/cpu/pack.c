@@ -117,22 +117,30 @@ weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat
                          (long long)desc->n, (long long)desc->k, desc->group);
     weft_mat *m = weft_arena_get(&d->arena, 1, sizeof *m);
     if (!m || !weft_vec_push(&d->mats, m)) return weft_fail_oom(e, desc->name);
-    *m = (weft_mat){
-        .dtype = desc->dtype, .bits = desc->bits, .group = desc->group, .experts = desc->experts, .n = desc->n, .k = desc->k};
+    *m = (weft_mat){.dtype = desc->dtype,
+                    .bits = desc->bits,
+                    .group = desc->group,
+                    .experts = desc->experts,
+                    .n = desc->n,
+                    .k = desc->k,
+                    .passing = desc->passing};
     size_t panels, bytes;
     if (!weft_mul_size((size_t)m->experts, (size_t)panel_count(m), &panels) || panels > INT32_MAX ||
         !weft_mul_size(panels, panel_bytes(m), &bytes))
         return weft_fail(e, WEFT_ENOMEM, "%s: %lld x %lld x %lld does not fit into memory", desc->name, (long long)m->experts,
                          (long long)m->n, (long long)m->k);
     d->memory.weights += bytes;
-    d->memory.packed += (bytes + 63) & ~(size_t)63;
-    d->memory.layout = add_to_layout(d->memory.layout, desc);
+    if (!m->passing) {
+        d->memory.packed += (bytes + 63) & ~(size_t)63;
+        d->memory.layout = add_to_layout(d->memory.layout, desc);
+    }
     if (m->k > d->max_k) d->max_k = m->k;
     *mat = m;
     if (d->dry) return WEFT_OK;
-    m->data = d->packed ? weft_packed_take(d->packed, bytes) : weft_alloc_aligned(bytes);
+    bool own = !d->packed || m->passing;
+    m->data = own ? weft_alloc_aligned(bytes) : weft_packed_take(d->packed, bytes);
     if (!m->data) return weft_fail_oom(e, desc->name);
-    return d->packed && weft_packed_ready(d->packed) ? WEFT_OK : pack(d, m, desc, e);
+    return !own && weft_packed_ready(d->packed) ? WEFT_OK : pack(d, m, desc, e);
 }
 
 weft_status weft_coef_make(weft_dev *d, const float *v, int n, weft_coef **coef, weft_error *e) {
