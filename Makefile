@@ -6,6 +6,7 @@
 #   make asan tsan   the same under the address and the thread sanitizer (build-asan, build-tsan)
 #   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the seed corpora reach in the parsers, then all tests
 #   make bench-peer  beside llama.cpp, which npm fetches; PEER_FLAGS="--quick --models 2b-4" and more: bench/peer/run.py --help
+#   make bench-speculate  what drafting brings: held-out text, a trace on the shapes of a 2B model, an edit; SPECULATE_FLAGS="--rounds 15"
 #   make lint format bench test-real install uninstall clean
 #
 # BUILD=dir keeps another build apart; CC, CPPFLAGS, CFLAGS, LDFLAGS, PREFIX and DESTDIR have their usual meaning. Other flags or
@@ -54,7 +55,7 @@ TESTS   := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test
 FUZZERS := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 REPLAYS := $(FUZZERS:%=$(BUILD)/tests/test_%)
 
-.PHONY: all setup setup-lint setup-fuzz tests check run test asan tsan fuzz fuzzers coverage lint format bench bench-peer test-real \
+.PHONY: all setup setup-lint setup-fuzz tests check run test asan tsan fuzz fuzzers coverage lint format bench bench-speculate bench-peer test-real \
         install uninstall clean FORCE
 .DELETE_ON_ERROR:
 
@@ -130,9 +131,9 @@ asan: setup
 tsan: setup
 	@$(MAKE) --no-print-directory BUILD=build-tsan CFLAGS="$(SANITIZE) -fsanitize=thread" check
 
-# Without the layers above the parsers: coverage and sanitizers together keep clang busy with the kernels for ten minutes.
+# Without the kernels: coverage and sanitizers together keep clang busy with them for ten minutes.
 fuzz: setup-fuzz
-	@$(MAKE) --no-print-directory BUILD=build-fuzz LAYERS="base format text" CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
+	@$(MAKE) --no-print-directory BUILD=build-fuzz LAYERS="base format text engine" CC="$(CLANG)" CFLAGS="$(SANITIZE) -fsanitize=fuzzer-no-link,address,undefined" fuzzers
 	@tests/fuzz/run.sh build-fuzz $(FUZZ_SECONDS)
 fuzzers: $(FUZZERS:%=$(BUILD)/fuzz/%)
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(BUILD)/libweft.a
@@ -150,6 +151,19 @@ format: setup-lint
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	$(BUILD)/weft bench models/mini
+
+# Opt-in: minutes of a quiet machine, and a checkpoint of 1.2 GB of random weights.
+SHAPES = $(BUILD)/bench/2b-4
+bench-speculate: setup
+	@$(MAKE) --no-print-directory $(JOBS) all $(BUILD)/bench/speculate/speculate
+	@[ -d $(SHAPES) ] || $(BUILD)/weft forge synth --like qwen3.5-2b --bits 4 --out $(SHAPES)
+	$(BUILD)/bench/speculate/speculate text $(SPECULATE_FLAGS)
+	$(BUILD)/bench/speculate/speculate trace --model $(SHAPES) $(SPECULATE_FLAGS)
+	$(BUILD)/bench/speculate/speculate edit --model $(SHAPES) $(SPECULATE_FLAGS)
+	$(BUILD)/bench/speculate/speculate edit $(SPECULATE_FLAGS)
+SPECULATE_OBJ = $(BUILD)/src/cli/args.o $(BUILD)/src/cli/pace.o $(BUILD)/src/cli/series.o
+$(BUILD)/bench/speculate/speculate: bench/speculate/speculate.c $(SPECULATE_OBJ) $(BUILD)/libweft.a
+	$(COMPILE) $(LDFLAGS) -o $@ $< $(SPECULATE_OBJ) $(BUILD)/libweft.a $(LIBS)
 
 # Opt-in: fetches node-llama-cpp's shared libraries and makes checkpoints of 17 GB.
 bench-peer: setup
@@ -193,4 +207,4 @@ uninstall:
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-coverage
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d $(BUILD)/bench/peer/*.d $(BUILD)/fuzz/*.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(wildcard $(BUILD)/tests/*.d $(BUILD)/bench/*/*.d $(BUILD)/fuzz/*.d)

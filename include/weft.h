@@ -78,7 +78,9 @@ typedef struct weft_config {
     /* The folder where the packed weights of checkpoints from 64 MB on are kept, so that the next start maps them instead of
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
      * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
-     * There, or in weft/drafts beside weft/packed, lies for checkpoints of more than 65536 ids with a drafter how often each id was
+     * What `weft tune` measured lies in the same folder, or in "tuned" in place of "packed" where that is chosen here, and is read
+     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it.
+     * There too, or in "drafts", lies for checkpoints of more than 65536 ids with a drafter how often each id was
      * generated, so that drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
     const char *cache_dir;
 } weft_config;
@@ -138,6 +140,13 @@ typedef struct weft_logit_bias {
     float add;
 } weft_logit_bias;
 
+/* How drafts are judged. */
+typedef enum weft_accept {
+    WEFT_ACCEPT_COUPLED,   /* a draft is kept if it is the token that a run without drafts draws: the same text at every depth */
+    WEFT_ACCEPT_REJECTION, /* rejection sampling (Leviathan et al. 2023, Chen et al. 2023): the same distribution, a little more
+                              drafts kept; text depends on what was drafted. Greedy answers are the same */
+} weft_accept;
+
 /* All zero but for prompt and max_tokens is a greedy answer. Everything that is pointed to is copied.
  *
  * How a token is chosen, in this order:
@@ -150,8 +159,9 @@ typedef struct weft_logit_bias {
  *      arg-max after step 3.
  * Drafts are judged by the same steps: each as if those before it stood in the answer, as they then do.
  *
- * How an answer ends: each token in turn is an end or stop id (which is no part of the answer), or completes a stop string, or is
- * the last of max_tokens. Nothing that was drafted after it counts anywhere. */
+ * How an answer ends: each token in turn is an end or stop id (which is no part of the answer), or completes a stop string (no
+ * token that holds a byte of it is part of the answer), or is the last of max_tokens. Nothing that was drafted after it counts
+ * anywhere. */
 typedef struct weft_request_desc {
     const int32_t *prompt; /* at least one id */
     size_t n_prompt;
@@ -163,7 +173,7 @@ typedef struct weft_request_desc {
     size_t n_banned;
     const int32_t *allowed; /* no other ids come, end ids neither; n_allowed 0: all */
     size_t n_allowed;
-    int min_tokens;           /* end and stop ids are banned, and stop strings are text, for so many tokens; 0..max_tokens */
+    int min_tokens;           /* end and stop ids are banned, and no stop string begins, for so many tokens; 0..max_tokens */
     float repetition_penalty; /* ids of prompt and answer: a logit > 0 is divided by it, any other multiplied; > 0; 0 or 1: none */
     float frequency_penalty;  /* is subtracted for each time that the id came in the answer */
     float presence_penalty;   /* is subtracted once from ids of the answer */
@@ -179,13 +189,17 @@ typedef struct weft_request_desc {
     size_t n_stop;
     const int32_t *stop_ids; /* end tokens of this request beside the model's */
     size_t n_stop_ids;
-    bool ignore_end;  /* the model's end tokens do not end the answer (tests, benchmarks) */
-    bool logprobs;    /* events tell each token's log-probability, */
-    int top_logprobs; /* and those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
+    bool ignore_end;      /* the model's end tokens do not end the answer (tests, benchmarks) */
+    bool logprobs;        /* events tell each token's log-probability, */
+    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt, each after a row of the output head: takes time
+                           */
+    int top_logprobs;     /* both with those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
 
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
-     * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and nothing else. */
+     * the same tokens before; WEFT_DEPTH_AUTO: as many as pay, by what was measured. Changes the speed and, but for
+     * WEFT_ACCEPT_REJECTION, nothing else. */
     int depth;
+    weft_accept accept;
     bool no_lookup;        /* drafts come from the model alone */
     const int32_t *drafts; /* tests: drafts[i] is drafted for the i-th generated token, in place of the head's; or NULL */
     size_t n_drafts;
@@ -199,8 +213,17 @@ void weft_request_close(weft_request *request); /* at any time: cancels what run
 void *weft_request_user(const weft_request *request);
 /* The seed in use. One that was drawn is below 2^53, so that JSON keeps it; a greedy request without one has 0. */
 uint64_t weft_request_seed(const weft_request *request);
-/* All ids so far: the prompt, then what was generated. Valid until the next call on the engine. */
+/* All ids so far: the prompt, then those that have had an event. Valid until the next call on the engine. */
 const int32_t *weft_request_ids(const weft_request *request, size_t *n);
+
+typedef struct weft_logprob {
+    int32_t id;
+    float logprob; /* natural logarithm */
+} weft_logprob;
+/* Of prompt[i] after those before it, i >= 1, and of the likeliest ids in its place, top[n_top], as an event has them. All are
+ * known when the first TOKEN or the END comes that is no error, and valid until the request is closed. False: unknown, or not asked
+ * for. */
+bool weft_request_prompt_logprob(const weft_request *request, size_t i, float *logprob, const weft_logprob **top, int *n_top);
 
 typedef enum weft_event_kind { WEFT_EVENT_TOKEN, WEFT_EVENT_END } weft_event_kind;
 typedef enum weft_end_reason {
@@ -209,14 +232,11 @@ typedef enum weft_end_reason {
     WEFT_END_ERROR,  /* event.error says what */
 } weft_end_reason;
 
-typedef struct weft_logprob {
-    int32_t id;
-    float logprob; /* natural logarithm */
-} weft_logprob;
-
-/* Text that may be the beginning of a stop string is held back until it is decided, so that events have it later, the END at the
- * latest, or never. The token that completes a stop string has no event, does not count and is not among the request's ids; those
- * in which the string began do and are, since the model has read them. */
+/* Stop strings. A token that may hold a byte of one has no event until that is decided, so that a step may bring no token, or
+ * several at once. Those that do hold a byte of the stop string that ends the answer never have one: they are not among the
+ * request's ids and in no count, though they stood, for max_tokens and the penalties, until it was complete. Text that such a token
+ * has before the stop string comes with the END, so that the texts of all events are the answer's, up to the stop string. An answer
+ * that ends otherwise, at max_tokens for instance, or fails, has all its tokens first. */
 typedef struct weft_event {
     weft_request *request;
     weft_event_kind kind;

@@ -413,10 +413,18 @@ def biases(model):
         r = run("run", model, "abc", f"--bias={bad}")
         check(one_line(r, "--bias", "42=-inf") and r.code != 0, f"--bias {bad}: refused", r)
     r = run("run", model, "abc", "--max-tokens", 9, "--ignore-end", "--logprobs", 2, "--ids-out", suite.path("ids"))
-    lines = [line.replace(":", ",").split(", ") for line in r.err.splitlines()]
+    plain = r.err.splitlines()
+    lines = [line.replace(":", ",").split(", ") for line in plain]
     said = [[(int(w.split()[0]), float(w.split()[1])) for w in line] for line in lines]
     check(r.code == 0 and [line[0][0] for line in said] == greedy[n:], "log-probabilities of each token", r)
     check(all(len(line) == 3 and line[0] == line[1] and line[2][1] <= line[1][1] <= 0 for line in said), "and of the likeliest", r)
+    r = run("run", model, "abc", "--max-tokens", 9, "--ignore-end", "--logprobs", 2, "--prompt-logprobs", "--chunk", 3)
+    told = r.err.splitlines()
+    check([line.split()[0] for line in told[: n - 1]] == list(map(str, greedy[1:n])), "--prompt-logprobs: ids of the prompt", r)
+    check(told[n - 1 :] == plain, "then the answer's", r)
+    check(all(line.count(",") == 1 and float(line.replace(":", " ").split()[1]) < 0 for line in told[: n - 1]), "with the likeliest", r)
+    few = run("run", model, "abc", "--max-tokens", 9, "--ignore-end", "--prompt-logprobs", "--depth", 0)
+    check(few.err.splitlines() == [line.split(":")[0] for line in told[: n - 1]], "alone, and without the likeliest", few)
 
 
 def recommended():

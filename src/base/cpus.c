@@ -1,5 +1,6 @@
-/* cpus.c: how many processors this process may use. A container with two processors' worth of time on a machine with 64 must not
- * start 64 threads: they would spend their quota in the first milliseconds of each period and then all stop. */
+/* cpus.c: how many processors this process may use, and what they are called. A container with two processors' worth of time on a
+ * machine with 64 must not start 64 threads: they would spend their quota in the first milliseconds of each period and then all
+ * stop. */
 #if defined(__linux__)
 #define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT_S */
 #include <sched.h>
@@ -10,7 +11,13 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 #include "base/num.h"
 #include "base/pool.h"
@@ -115,4 +122,54 @@ int weft_cpu_count(void) {
     if (quota > 0 && quota < n) n = quota;
 #endif
     return n < 1 ? 1 : (int)n;
+}
+
+/* ---- the name ------------------------------------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+static bool own_name(char name[64]) {
+    unsigned words[12] = {0};
+    for (unsigned i = 0; i < 3; i++) /* the brand string, 16 bytes a leaf */
+        if (!__get_cpuid(0x80000002 + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2], &words[4 * i + 3])) return false;
+    memcpy(name, words, sizeof words);
+    name[sizeof words] = 0;
+    return true;
+}
+#elif defined(__APPLE__)
+static bool own_name(char name[64]) {
+    size_t n = 63;
+    if (sysctlbyname("machdep.cpu.brand_string", name, &n, NULL, 0) != 0) return false;
+    name[n] = 0;
+    return true;
+}
+#else
+/* Arm has numbers: whose design, and which. */
+static bool own_name(char name[64]) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    if (!f) return false;
+    name[0] = 0;
+    while (fgets(line, sizeof line, f) && strcmp(line, "\n") != 0) {
+        const char *value = strchr(line, ':');
+        if (strncmp(line, "CPU implementer", 15) != 0 && strncmp(line, "CPU part", 8) != 0) continue;
+        size_t n = strlen(name);
+        if (value) snprintf(name + n, 64 - n, "%s%.20s", n ? " " : "Arm", value + 1 + strspn(value + 1, " "));
+        name[strcspn(name, "\n")] = 0;
+    }
+    fclose(f);
+    return true;
+}
+#endif
+
+void weft_cpu_name(char name[64]) {
+    struct utsname system;
+    if (!own_name(name)) name[0] = 0;
+    char *to = name;
+    for (const char *p = name; *p; p++) { /* one blank between words, printable characters alone */
+        char c = *p < ' ' || *p > '~' ? ' ' : *p;
+        if (c != ' ' || (to != name && to[-1] != ' ')) *to++ = c;
+    }
+    while (to != name && to[-1] == ' ') to--;
+    *to = 0;
+    if (!*name) snprintf(name, 64, "%.60s", uname(&system) == 0 ? system.machine : "processor");
 }

@@ -8,4 +8,8 @@
  * ~/Library/Caches/weft/NAME. Left empty where the environment names neither (HOME). False when memory is short. */
 bool weft_cache_dir(weft_str *dir, const char *name);
 
+/* Any text as the beginning of a file's name: letters, digits, '_', '-' and '.', not at the start; "model" for no text at all. */
+enum { WEFT_LABEL = 80 };
+void weft_cache_label(char to[WEFT_LABEL + 1], const char *text);
+
 #endif

@@ -446,19 +446,6 @@ bool weft_file_remove_abandoned(const char *temp) {
     return gone;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------------- */
-
-void weft_file_stem(char stem[WEFT_STEM + 1], const char *text) {
-    size_t n = 0;
-    for (; text[n] && n < WEFT_STEM; n++) {
-        char c = text[n];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-        stem[n] = plain || (c == '.' && n) ? c : '_';
-    }
-    stem[n] = '\0';
-    if (!n) memcpy(stem, "model", sizeof "model");
-}
-
 /* ---- folders ------------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_dir_make(const char *path, weft_error *e) {

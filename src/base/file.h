@@ -55,10 +55,6 @@ weft_status weft_file_write(const char *path, const void *data, size_t size, wef
 /* Makes a folder and those above it where they are missing, for this user alone (0700). */
 weft_status weft_dir_make(const char *path, weft_error *e);
 
-/* Any text, as the beginning of a file's name: letters, digits, '_', '-' and, further in, '.'; "model" for an empty one. */
-enum { WEFT_STEM = 80 };
-void weft_file_stem(char stem[WEFT_STEM + 1], const char *text);
-
 bool weft_file_exists(const char *path); /* a regular file (links followed) */
 bool weft_dir_exists(const char *path);
 

@@ -19,11 +19,12 @@
 #include "base/rng.h"
 #include "cli/cli.h"
 #include "cli/report.h"
+#include "cli/series.h"
 #include "engine/engine.h"
 
 enum {
     LIST = 8, /* values in a list */
-    MAX_ROUNDS = 99,
+    MAX_ROUNDS = WEFT_SERIES,
     VERIFY = 8,      /* rows of the largest verify pass */
     DRAFTS = 4,      /* the deepest draft of the model's own head that is measured */
     SCALES = 16,     /* thread counts */
@@ -42,22 +43,16 @@ typedef struct options {
     int depths[LIST], n_depths, tokens[LIST], n_tokens;
 } options;
 
-/* One value of each round. */
-typedef struct series {
-    double v[MAX_ROUNDS];
-    int n;
-} series;
-
 typedef struct at_depth {
-    series prefill[LIST];      /* tokens a second */
-    series decode, bytes;      /* tokens a second; bytes that a pass moves */
-    series share;              /* of the memory limit of the same round */
-    series one, ratio[VERIFY]; /* seconds of a pass of one row; a pass of 1 + i rows, in passes of one */
+    weft_series prefill[LIST];      /* tokens a second */
+    weft_series decode, bytes;      /* tokens a second; bytes that a pass moves */
+    weft_series share;              /* of the memory limit of the same round */
+    weft_series one, ratio[VERIFY]; /* seconds of a pass of one row; a pass of 1 + i rows, in passes of one */
 } at_depth;
 
 typedef struct at_threads {
     int threads;
-    series memory, decode, prefill;
+    weft_series memory, decode, prefill;
 } at_threads;
 
 typedef struct bench {
@@ -72,40 +67,13 @@ typedef struct bench {
     double load_seconds;
     size_t block; /* bytes over which the memory's speed is measured */
 
-    series memory, tiles; /* bytes a second; nanoseconds of weft_dev_probe() */
+    weft_series memory, tiles; /* bytes a second; nanoseconds of weft_dev_probe() */
     at_depth depth[LIST];
-    series draft[DRAFTS + 1];
+    weft_series draft[DRAFTS + 1];
     double tokens_per_pass[DRAFTS + 1];
     at_threads scale[SCALES];
     int n_scales;
 } bench;
-
-/* ---- medians ------------------------------------------------------------------------------------------------------------- */
-
-static void add(series *s, double x) {
-    if (s->n < MAX_ROUNDS) s->v[s->n++] = x;
-}
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-static double median(const series *s) {
-    series sorted = *s;
-    qsort(sorted.v, (size_t)sorted.n, sizeof *sorted.v, ascending);
-    return sorted.n ? (sorted.v[(sorted.n - 1) / 2] + sorted.v[sorted.n / 2]) / 2 : 0;
-}
-static double least(const series *s) {
-    double x = s->v[0];
-    for (int i = 1; i < s->n; i++)
-        if (s->v[i] < x) x = s->v[i];
-    return x;
-}
-static double most(const series *s) {
-    double x = s->v[0];
-    for (int i = 1; i < s->n; i++)
-        if (s->v[i] > x) x = s->v[i];
-    return x;
-}
 
 /* ---- running ------------------------------------------------------------------------------------------------------------- */
 
@@ -163,12 +131,12 @@ static void new_prompt(bench *b) {
     }
 }
 
-static weft_status prefill(const bench *b, int tokens, int depth, series *rate, weft_error *e) {
+static weft_status prefill(const bench *b, int tokens, int depth, weft_series *rate, weft_error *e) {
     timing t;
     progress(b, "prefill of", tokens, depth);
     weft_request_desc d = {.prompt = b->prompt, .n_prompt = (size_t)depth + (size_t)tokens, .max_tokens = 1, .ignore_end = true};
     WEFT_TRY(drive(b, &d, depth, 1, &t, e));
-    add(rate, tokens / t.prefill);
+    weft_series_add(rate, tokens / t.prefill);
     return WEFT_OK;
 }
 
@@ -201,16 +169,16 @@ static weft_status decode_and_verify(const bench *b, int depth, at_depth *at, we
     progress(b, "decoding", 0, depth);
     WEFT_TRY(passes(b, depth, b->passes, 0, &t, e));
     double one = t.decode / b->passes;
-    add(&at->decode, 1 / one);
-    add(&at->bytes, (double)t.bytes / b->passes);
-    add(&at->share, (double)t.bytes / t.decode / b->memory.v[b->memory.n - 1]);
-    add(&at->one, one);
-    add(&at->ratio[0], 1);
+    weft_series_add(&at->decode, 1 / one);
+    weft_series_add(&at->bytes, (double)t.bytes / b->passes);
+    weft_series_add(&at->share, (double)t.bytes / t.decode / b->memory.v[b->memory.n - 1]);
+    weft_series_add(&at->one, one);
+    weft_series_add(&at->ratio[0], 1);
     new_drafts(b);
     for (int i = 1; b->o->verify && i < VERIFY; i++) {
         progress(b, "verify pass of rows", i + 1, depth);
         WEFT_TRY(passes(b, depth, b->passes, i, &t, e));
-        add(&at->ratio[i], t.decode / b->passes / one);
+        weft_series_add(&at->ratio[i], t.decode / b->passes / one);
     }
     return WEFT_OK;
 }
@@ -230,7 +198,7 @@ static weft_status drafts(bench *b, weft_error *e) {
             .prompt = n > 1 ? chat : b->prompt, .n_prompt = n, .max_tokens = DRAFT_TOKENS + 1, .depth = depth, .ignore_end = true};
         s = drive(b, &d, 0, d.max_tokens, &t, e);
         if (s != WEFT_OK) break;
-        add(&b->draft[depth], DRAFT_TOKENS / t.decode);
+        weft_series_add(&b->draft[depth], DRAFT_TOKENS / t.decode);
         uint64_t prompt_passes = (n + (size_t)b->info.chunk - 1) / (size_t)b->info.chunk;
         b->tokens_per_pass[depth] = DRAFT_TOKENS / (double)(t.passes - prompt_passes);
     }
@@ -239,10 +207,10 @@ static weft_status drafts(bench *b, weft_error *e) {
 }
 
 /* What the machine itself can do. */
-static void machine(bench *b, series *memory) {
+static void machine(bench *b, weft_series *memory) {
     progress(b, "the memory", 0, -1);
-    add(memory, weft_bandwidth_measure(b->bandwidth));
-    if (b->g && memory == &b->memory && weft_dev_probe(b->g->dev) > 0) add(&b->tiles, weft_dev_probe(b->g->dev));
+    weft_series_add(memory, weft_bandwidth_measure(b->bandwidth));
+    if (b->g && memory == &b->memory && weft_dev_probe(b->g->dev) > 0) weft_series_add(&b->tiles, weft_dev_probe(b->g->dev));
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------- */
@@ -284,7 +252,7 @@ static weft_status open_bench(bench *b, int threads, weft_error *e) {
 /* Touches what will be used, and finds out how many passes a measurement has. */
 static weft_status warm_up(bench *b, weft_error *e) {
     const options *o = b->o;
-    series unused = {.n = 0};
+    weft_series unused = {.n = 0};
     timing t;
     int chunk = b->info.chunk < o->tokens[0] ? b->info.chunk : o->tokens[0];
     new_prompt(b);
@@ -342,7 +310,7 @@ static weft_status run_scaling(bench *b, int n, weft_error *e) {
             WEFT_TRY(prefill(b, o->tokens[0], o->depths[0], &at->prefill, e));
             progress(b, "decoding", 0, o->depths[0]);
             WEFT_TRY(passes(b, o->depths[0], b->passes, 0, &time, e));
-            add(&at->decode, b->passes / time.decode);
+            weft_series_add(&at->decode, b->passes / time.decode);
         }
         close_bench(b);
     }
@@ -366,8 +334,8 @@ static weft_status run(bench *b, weft_error *e) {
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
 
-static void print_range(const series *s) {
-    printf("   (%.1f .. %.1f)\n", least(s), most(s));
+static void print_range(const weft_series *s) {
+    printf("   (%.1f .. %.1f)\n", weft_series_least(s), weft_series_most(s));
 }
 
 static void print_prefill(const bench *b) {
@@ -375,8 +343,8 @@ static void print_prefill(const bench *b) {
     printf("\nprefill      depth    tokens/s   (slowest and fastest round)\n");
     for (int k = 0; k < o->n_tokens; k++)
         for (int i = 0; i < o->n_depths; i++) {
-            const series *s = &b->depth[i].prefill[k];
-            printf("  %6d  %9d  %10.1f", o->tokens[k], o->depths[i], median(s));
+            const weft_series *s = &b->depth[i].prefill[k];
+            printf("  %6d  %9d  %10.1f", o->tokens[k], o->depths[i], weft_series_median(s));
             print_range(s);
         }
 }
@@ -388,10 +356,10 @@ static void print_decode(const bench *b) {
     printf("\ndecode       depth    tokens/s   a pass moves   of the memory limit   (slowest and fastest round)\n");
     for (int i = 0; i < o->n_depths; i++) {
         const at_depth *at = &b->depth[i];
-        double moved = median(&at->bytes);
+        double moved = weft_series_median(&at->bytes);
         cached = cached || moved < 2 * (double)weft_cache_bytes();
-        printf("          %9d  %10.1f   %12s   %17.0f %%", o->depths[i], median(&at->decode),
-               weft_bytes_text((uint64_t)moved, bytes), 100 * median(&at->share));
+        printf("          %9d  %10.1f   %12s   %17.0f %%", o->depths[i], weft_series_median(&at->decode),
+               weft_bytes_text((uint64_t)moved, bytes), 100 * weft_series_median(&at->share));
         print_range(&at->decode);
     }
     if (cached) printf("  (part of so little stays in the processor's caches: the memory alone does not limit it)\n");
@@ -402,15 +370,16 @@ static void print_verify(const bench *b) {
     printf("\nverify, T(rows) / T(1)\n       depth   T(1), ms ");
     for (int j = 2; j <= VERIFY; j++) printf(" %5d", j);
     for (int i = 0; i < o->n_depths; i++) {
-        printf("\n  %10d  %9.2f ", o->depths[i], 1e3 * median(&b->depth[i].one));
-        for (int j = 1; j < VERIFY; j++) printf(" %5.2f", median(&b->depth[i].ratio[j]));
+        printf("\n  %10d  %9.2f ", o->depths[i], 1e3 * weft_series_median(&b->depth[i].one));
+        for (int j = 1; j < VERIFY; j++) printf(" %5.2f", weft_series_median(&b->depth[i].ratio[j]));
     }
     printf("\n");
 }
 
 static void print_drafts(const bench *b) {
     printf("\ndrafts of the MTP head, one short text\n       depth    tokens/s   tokens a pass\n");
-    for (int i = 0; i <= DRAFTS; i++) printf("  %10d  %10.1f   %13.2f\n", i, median(&b->draft[i]), b->tokens_per_pass[i]);
+    for (int i = 0; i <= DRAFTS; i++)
+        printf("  %10d  %10.1f   %13.2f\n", i, weft_series_median(&b->draft[i]), b->tokens_per_pass[i]);
 }
 
 static void print_scaling(const bench *b) {
@@ -418,8 +387,9 @@ static void print_scaling(const bench *b) {
     printf("\nthreads   decode, tokens/s   prefill of %d, tokens/s   memory, GB/s   (depth %d)\n", o->tokens[0], o->depths[0]);
     for (int i = 0; i < b->n_scales; i++) {
         const at_threads *at = &b->scale[i];
-        printf("  %5d   %16.1f   %*.1f   %12.1f\n", at->threads, median(&at->decode), 23 + snprintf(NULL, 0, "%d", o->tokens[0]),
-               median(&at->prefill), 1e-9 * median(&at->memory));
+        printf("  %5d   %16.1f   %*.1f   %12.1f\n", at->threads, weft_series_median(&at->decode),
+               23 + snprintf(NULL, 0, "%d", o->tokens[0]), weft_series_median(&at->prefill),
+               1e-9 * weft_series_median(&at->memory));
     }
 }
 
@@ -430,11 +400,11 @@ static void print_table(const bench *b) {
     printf("kernels %s%s, keys and values in %s, %d thread%s, chunks of %d, %lld round%s of %d passes, loaded in %.2f s\n",
            b->info.isa, o->precise ? ", precise" : "", b->info.kv, b->info.threads, b->info.threads == 1 ? "" : "s", b->info.chunk,
            (long long)o->rounds, o->rounds == 1 ? "" : "s", b->passes, b->load_seconds);
-    printf("memory limit: reads at %.1f GB/s (%.1f .. %.1f, over %s)\n", 1e-9 * median(&b->memory), 1e-9 * least(&b->memory),
-           1e-9 * most(&b->memory), weft_bytes_text(b->block, block));
+    printf("memory limit: reads at %.1f GB/s (%.1f .. %.1f, over %s)\n", 1e-9 * weft_series_median(&b->memory),
+           1e-9 * weft_series_least(&b->memory), 1e-9 * weft_series_most(&b->memory), weft_bytes_text(b->block, block));
     if (b->tiles.n)
         printf("tiles: %.0f ns for 4 loads and 4 products (%.0f .. %.0f); 24 in the fast state, about 100 in the slow one\n",
-               median(&b->tiles), least(&b->tiles), most(&b->tiles));
+               weft_series_median(&b->tiles), weft_series_least(&b->tiles), weft_series_most(&b->tiles));
     if (o->prefill) print_prefill(b);
     if (o->decode) print_decode(b);
     if (o->verify) print_verify(b);
@@ -451,11 +421,11 @@ static void put_int(struct json_object *o, const char *key, int64_t v) {
     json_object_object_add(o, key, json_object_new_int64(v));
 }
 /* The median as `key`, the slowest and the fastest round as "range". */
-static void put_series(struct json_object *o, const char *key, const series *s) {
+static void put_series(struct json_object *o, const char *key, const weft_series *s) {
     struct json_object *range = json_object_new_array();
-    put(o, key, median(s));
-    json_object_array_add(range, weft_cli_json_number(least(s)));
-    json_object_array_add(range, weft_cli_json_number(most(s)));
+    put(o, key, weft_series_median(s));
+    json_object_array_add(range, weft_cli_json_number(weft_series_least(s)));
+    json_object_array_add(range, weft_cli_json_number(weft_series_most(s)));
     json_object_object_add(o, "range", range);
 }
 static struct json_object *list(struct json_object *o, const char *key) {
@@ -470,7 +440,7 @@ static struct json_object *item(struct json_object *list) {
 }
 
 static void put_ratios(struct json_object *l, const at_depth *at) {
-    for (int i = 0; i < VERIFY; i++) json_object_array_add(l, weft_cli_json_number(median(&at->ratio[i])));
+    for (int i = 0; i < VERIFY; i++) json_object_array_add(l, weft_cli_json_number(weft_series_median(&at->ratio[i])));
 }
 
 static void put_depths(const bench *b, struct json_object *root) {
@@ -487,8 +457,8 @@ static void put_depths(const bench *b, struct json_object *root) {
         x = item(decodes);
         put_int(x, "depth", o->depths[i]);
         put_series(x, "tok_s", &b->depth[i].decode);
-        put(x, "bandwidth_share", median(&b->depth[i].share));
-        put(x, "bytes", median(&b->depth[i].bytes));
+        put(x, "bandwidth_share", weft_series_median(&b->depth[i].share));
+        put(x, "bytes", weft_series_median(&b->depth[i].bytes));
     }
     struct json_object *first = list(root, "verify_cost"), *all = list(root, "verify_cost_by_depth");
     if (o->verify) put_ratios(first, &b->depth[0]);
@@ -513,9 +483,9 @@ static struct json_object *to_json(const bench *b) {
     put_int(root, "rounds", o->rounds);
     put_int(root, "passes", b->passes);
     put(root, "load_s", b->load_seconds);
-    put(root, "memory_gbps", 1e-9 * median(&b->memory));
+    put(root, "memory_gbps", 1e-9 * weft_series_median(&b->memory));
     put_int(root, "memory_block", (int64_t)b->block);
-    if (b->tiles.n) put(root, "tiles_ns", median(&b->tiles));
+    if (b->tiles.n) put(root, "tiles_ns", weft_series_median(&b->tiles));
     put_depths(b, root);
     struct json_object *drafted = list(root, "drafts");
     for (int i = 0; i <= DRAFTS && b->draft[0].n; i++) {
@@ -528,9 +498,9 @@ static struct json_object *to_json(const bench *b) {
     for (int i = 0; i < b->n_scales; i++) {
         x = item(scaling);
         put_int(x, "threads", b->scale[i].threads);
-        put(x, "decode_tok_s", median(&b->scale[i].decode));
-        put(x, "prefill_tok_s", median(&b->scale[i].prefill));
-        put(x, "memory_gbps", 1e-9 * median(&b->scale[i].memory));
+        put(x, "decode_tok_s", weft_series_median(&b->scale[i].decode));
+        put(x, "prefill_tok_s", weft_series_median(&b->scale[i].prefill));
+        put(x, "memory_gbps", 1e-9 * weft_series_median(&b->scale[i].memory));
     }
     return root;
 }

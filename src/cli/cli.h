@@ -16,6 +16,7 @@ int weft_cmd_tokenize(int argc, char **argv);
 int weft_cmd_template(int argc, char **argv);
 int weft_cmd_logits(int argc, char **argv);
 int weft_cmd_bench(int argc, char **argv);
+int weft_cmd_tune(int argc, char **argv);
 int weft_cmd_eval(int argc, char **argv);
 int weft_cmd_forge(int argc, char **argv);
 
@@ -28,8 +29,8 @@ int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
 /* The option of every command that loads a model, and what it means for weft_config.cache_dir. */
 #define WEFT_CACHE_OPTION(to)                                                                                                      \
-    WEFT_TEXT("cache", "DIR|none", (to), NULL, "weft/packed in your cache folder",                                                 \
-              "Where packed weights are kept, so that the next start is quick.")
+    WEFT_TEXT("cache", "DIR|none", (to), NULL, "weft/packed and weft/tuned in your cache folder",                                  \
+              "Where packed weights are kept, so that the next start is quick, and what weft tune measured.")
 const char *weft_cli_cache(const char *option);
 
 /* weft_config.isa and .precise. */

@@ -21,6 +21,7 @@ static const struct {
     {"template", weft_cmd_template, "messages as the prompt that a model gets"},
     {"logits", weft_cmd_logits, "the model's scores for every next token"},
     {"bench", weft_cmd_bench, "how fast a model runs on this machine"},
+    {"tune", weft_cmd_tune, "what drafting brings here; the engine begins with it"},
     {"eval", weft_cmd_eval, "perplexity, and what fast arithmetic costs"},
     {"forge", weft_cmd_forge, "makes checkpoints of random weights, to measure speed"},
 };

@@ -22,7 +22,7 @@ typedef struct options {
     const char *model, *prompt; /* prompt NULL: standard input */
     const char *system;
     weft_texts vars, stop;
-    const char *draft, *isa, *kv, *cache, *drafts, *ids_out;
+    const char *draft, *isa, *kv, *cache, *drafts, *ids_out, *accept;
     int64_t max_tokens, min_tokens, depth, threads, chunk, context;
     weft_cli_sampling sampling;
     bool raw, stats, precise, ignore_end, no_lookup;
@@ -105,15 +105,27 @@ static const char *reason_of(const weft_event *end) {
     return end->reason == WEFT_END_LENGTH ? "length" : end->stop >= 0 ? "stop string" : "end token";
 }
 
+/* Those of the prompt, from its second id on, before anything of the answer. */
+static void print_prompt_logprobs(const weft_request *r, size_t *known) {
+    size_t n;
+    const int32_t *ids = weft_request_ids(r, &n);
+    float logprob;
+    const weft_logprob *top;
+    for (int n_top; weft_request_prompt_logprob(r, *known, &logprob, &top, &n_top); ++*known)
+        weft_cli_print_logprobs(ids[*known], logprob, top, n_top);
+}
+
 static weft_status generate(weft_engine *g, const options *o, weft_request *r, const char **ended, weft_error *e) {
     const weft_event *ev;
-    size_t n;
+    size_t n, known = 1;
     bool line_open = false;
     weft_status s = WEFT_OK;
     while (!interrupted && weft_run_step(g, &ev, &n)) {
+        print_prompt_logprobs(r, &known);
         for (size_t i = 0; i < n; i++) {
             if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
-            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0) weft_cli_print_logprobs(&ev[i]);
+            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0)
+                weft_cli_print_logprobs(ev[i].token, ev[i].logprob, ev[i].top, ev[i].n_top);
             if (ev[i].kind != WEFT_EVENT_END) continue;
             if (ev[i].reason == WEFT_END_ERROR) {
                 *e = *ev[i].error;
@@ -174,6 +186,7 @@ static weft_status run(weft_engine *g, const options *o, const char *text, size_
                                .stop = o->stop.v,
                                .n_stop = (size_t)o->stop.n,
                                .depth = (int)o->depth,
+                               .accept = strcmp(o->accept, "rejection") ? WEFT_ACCEPT_COUPLED : WEFT_ACCEPT_REJECTION,
                                .no_lookup = o->no_lookup,
                                .ignore_end = o->ignore_end,
                                .drafts = o->drafts ? drafts.v : NULL,
@@ -239,7 +252,7 @@ static int open_and_run(const options *o) {
 }
 
 int weft_cmd_run(int argc, char **argv) {
-    options o = {.max_tokens = 512, .sampling = WEFT_CLI_SAMPLING};
+    options o = {.max_tokens = 512, .accept = "coupled", .sampling = WEFT_CLI_SAMPLING};
     weft_cli_sampling *choosing = &o.sampling;
     const char *depth = "auto";
     const weft_option table[] = {
@@ -269,12 +282,19 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_TEXTS("bias", "ID=X", &choosing->bias, "Is added to the logit of a token; -inf bans it. May be repeated."),
         WEFT_INTEGER("logprobs", "N", &choosing->logprobs, 0, WEFT_MAX_LOGPROBS, "none",
                      "Log-probabilities on standard error: the id and its own of each token, then those of the N likeliest."),
+        WEFT_FLAG("prompt-logprobs", &choosing->prompt_logprobs,
+                  "The same of the prompt's tokens from the second on, before those."),
         WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
-        WEFT_HEADING("Speed (none of these changes the answer)"),
+        WEFT_HEADING("Speed (none of these changes the answer, but for --accept rejection)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
                   "Tokens that are drafted ahead, 0 to 8, by the model's MTP head and from what the text said before; auto: as "
                   "many as pay. The answer does not depend on it."),
         WEFT_FLAG("no-lookup", &o.no_lookup, "Draft with the model alone."),
+        WEFT_TEXT(
+            "accept", "HOW", &o.accept, "coupled|rejection", NULL,
+            "How drafts are judged at a temperature. coupled: by the token that is drawn without drafts, so that a seed gives "
+            "one answer; rejection: by rejection sampling, which keeps a few more and gives another answer of the same "
+            "distribution."),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),

@@ -77,12 +77,13 @@ weft_status weft_cli_sampling_take(const weft_cli_sampling *s, const char *model
     d->has_seed = s->seed >= 0;
     d->seed = (uint64_t)s->seed;
     d->logprobs = s->logprobs >= 0;
+    d->prompt_logprobs = s->prompt_logprobs;
     d->top_logprobs = s->logprobs > 0 ? (int)s->logprobs : 0;
     return WEFT_OK;
 }
 
-void weft_cli_print_logprobs(const weft_event *ev) {
-    fprintf(stderr, "%d %.6f", ev->token, (double)ev->logprob);
-    for (int i = 0; i < ev->n_top; i++) fprintf(stderr, "%s %d %.6f", i ? "," : ":", ev->top[i].id, (double)ev->top[i].logprob);
+void weft_cli_print_logprobs(int32_t id, float logprob, const weft_logprob *top, int n_top) {
+    fprintf(stderr, "%d %.6f", id, (double)logprob);
+    for (int i = 0; i < n_top; i++) fprintf(stderr, "%s %d %.6f", i ? "," : ":", top[i].id, (double)top[i].logprob);
     fputc('\n', stderr);
 }

@@ -10,6 +10,7 @@ typedef struct weft_cli_sampling {
     const char *from; /* whose values count where the user gives none: "greedy" or "model" */
     double temperature, top_p, min_p, repetition, presence, frequency;
     int64_t top_k, seed, logprobs;
+    bool prompt_logprobs;
     weft_texts bias;
 } weft_cli_sampling;
 #define WEFT_CLI_SAMPLING                                                                                                          \
@@ -22,6 +23,6 @@ weft_status weft_cli_sampling_take(const weft_cli_sampling *s, const char *model
                                    weft_error *e);
 
 /* One line on standard error for a token's log-probabilities. */
-void weft_cli_print_logprobs(const weft_event *ev);
+void weft_cli_print_logprobs(int32_t id, float logprob, const weft_logprob *top, int n_top);
 
 #endif

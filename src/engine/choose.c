@@ -125,7 +125,10 @@ static weft_status check_numbers(const weft_request_desc *d, weft_error *e) {
         if (!(all[i].value >= all[i].least && all[i].value <= all[i].most))
             return weft_fail(e, WEFT_EINVAL, "%s of %.10g is outside %.10g..%.10g", all[i].name, all[i].value, all[i].least,
                              all[i].most);
-    if (d->top_logprobs && !d->logprobs) return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
+    if (d->accept != WEFT_ACCEPT_COUPLED && d->accept != WEFT_ACCEPT_REJECTION)
+        return weft_fail(e, WEFT_EINVAL, "%d is no way to judge drafts", (int)d->accept);
+    if (d->top_logprobs && !d->logprobs && !d->prompt_logprobs)
+        return weft_fail(e, WEFT_EINVAL, "top_logprobs without logprobs: ask for both");
     return WEFT_OK;
 }
 
@@ -139,6 +142,7 @@ static weft_status fill(weft_choosing *c, const weft_request_desc *d, const int3
                                 .top_p = d->top_p,
                                 .min_p = d->min_p};
     c->min_tokens = (uint32_t)d->min_tokens;
+    c->rejects = d->accept == WEFT_ACCEPT_REJECTION && !weft_greedy(&c->sampler);
     c->logprobs = d->logprobs;
     c->top = d->top_logprobs;
     WEFT_TRY(make_bias(c, d, vocab, e));
@@ -189,7 +193,7 @@ weft_pick weft_choosing_pick(const weft_choosing *c, size_t tokens, const int32_
                             .n_bans = index < c->min_tokens ? c->n_ends : 0,
                             .after = after,
                             .n_after = c->counts ? n_after : 0}};
-    if (weft_rule_truncates(&p.rule)) {
+    if (c->rejects || weft_rule_truncates(&p.rule)) {
         p.keep = kept;
         p.keep_row = keep_row;
     }

@@ -14,7 +14,8 @@ typedef struct weft_choosing {
     int32_t *ends;  /* ids that end the answer, and are banned for min_tokens; each exists */
     int n_ends;
     uint32_t min_tokens;
-    bool counts; /* penalties are in force */
+    bool counts;  /* penalties are in force */
+    bool rejects; /* drafts are judged by rejection sampling */
     weft_tally tally;
     bool logprobs;
     int top;
@@ -27,7 +28,7 @@ void weft_choosing_close(weft_choosing *c);
 
 bool weft_choosing_ends(const weft_choosing *c, int32_t id);
 /* How the token after `tokens` generated ones and the drafts after[0..n_after) is chosen. after, and c unchanged, must live until
- * it is read. kept, keep_row: where a rule that truncates has its room. */
+ * it is read. kept, keep_row: where a rule that truncates has its room, and the distribution stays where trials need it. */
 weft_pick weft_choosing_pick(const weft_choosing *c, size_t tokens, const int32_t *after, int n_after, weft_kept *kept,
                              int keep_row);
 /* The answer has one token more. */

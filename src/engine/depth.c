@@ -3,33 +3,70 @@
 
 static const float prior[WEFT_DRAFTERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
 
+/* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
+
+/* Something that never happened may happen; 0 means unmeasured. */
+static float learnt(float was, bool right) {
+    const float speed = 0.06f; /* the last 16 drafts count for two thirds */
+    float now = was + speed * ((right ? 1.0f : 0.0f) - was);
+    return now < 0.005f ? 0.005f : now;
+}
+
 float weft_acceptance_at(const weft_acceptance *a, int depth, weft_drafter from) {
     return a->share[depth] > 0 ? a->share[depth] : prior[from];
 }
-
 void weft_acceptance_learn(weft_acceptance *a, int depth, weft_drafter from, bool right) {
-    const float speed = 0.06f; /* the last 16 drafts count for two thirds */
-    float was = weft_acceptance_at(a, depth, from), now = was + speed * ((right ? 1.0f : 0.0f) - was);
-    a->share[depth] = now < 0.005f ? 0.005f : now; /* something that never happened may happen; 0 means unmeasured */
+    a->share[depth] = learnt(weft_acceptance_at(a, depth, from), right);
+}
+
+/* Finer where drafts are good. Unmeasured, a drafter is as right as it is sure: the middle of the class. */
+static const float class_end[WEFT_SURENESS] = {0.1f, 0.25f, 0.4f, 0.55f, 0.7f, 0.85f, 0.95f, 1};
+
+int weft_sureness_class(double probability) {
+    int c = 0;
+    while (c < WEFT_SURENESS - 1 && probability >= (double)class_end[c]) c++;
+    return c;
+}
+float weft_sureness_at(const weft_sureness *s, int class) {
+    return s->share[class] > 0 ? s->share[class] : ((class ? class_end[class - 1] : 0) + class_end[class]) / 2;
+}
+void weft_sureness_learn(weft_sureness *s, int class, bool right) {
+    s->share[class] = learnt(weft_sureness_at(s, class), right);
 }
 
 /* ---- costs --------------------------------------------------------------------------------------------------------------- */
 
-/* Disturbances only add time: a shorter measurement counts at once, a longer one little by little. */
-static void smooth(double *mean, double x) {
-    const double down = 0.5, up = 0.03;
-    if (*mean == 0) *mean = x;
-    double most = 2 * *mean; /* so that one interruption is soon forgotten */
-    if (x > most) x = most;
-    *mean += (x < *mean ? down : up) * (x - *mean);
+/* Takes a measurement: a little of what it differs by is the pace's, a little this time's. Differences count as ratios and are
+ * limited, so that an interruption is soon forgotten; but the first ones, of cold memory, are too long as a rule. */
+static void measure(weft_costs *c, double *time, uint32_t *seen, double ns) {
+    enum { COLD = 4, KEPT = 50 }; /* measurements */
+    const double paces = 0.4, most = 1.25;
+    if (!(c->pace > 0)) c->pace = 1;
+    if (ns < 1) ns = 1;
+    if (!(*time > 0)) {
+        *time = ns / c->pace;
+        *seen = 1;
+        return;
+    }
+    double x = ns / (*time * c->pace) - 1;
+    if (*seen < COLD && x < 0) {
+        ++*seen;
+        *time *= 1 + x;
+        return;
+    }
+    if (*seen < KEPT) ++*seen;
+    if (x > most - 1) x = most - 1;
+    if (x < 1 / most - 1) x = 1 / most - 1;
+    c->pace *= 1 + paces * x;
+    *time *= 1 + x / (1 + *seen);
 }
 
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns) {
     c->passes++;
-    if (rows >= 1 && rows <= WEFT_COST_ROWS) smooth(&c->pass_ns[rows], (double)ns);
+    if (rows >= 1 && rows <= WEFT_COST_ROWS) measure(c, &c->pass_ns[rows], &c->seen[rows], (double)ns);
 }
 void weft_costs_link(weft_costs *c, uint64_t ns) {
-    if (c->links++) smooth(&c->link_ns, (double)ns); /* the first one meets cold memory */
+    measure(c, &c->link_ns, &c->links, (double)ns);
 }
 
 double weft_costs_at(const weft_costs *c, int rows) {
@@ -55,7 +92,7 @@ double weft_costs_at(const weft_costs *c, int rows) {
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
 
 /* Gives out drafts one by one, the likeliest next, and keeps the point with the most tokens for its time. */
-void weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, int n) {
+double weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, int n) {
     double tokens = n, best_rate = n / weft_costs_at(c, rows);
     int given = 0, best_given = 0, links = 0;
     int at[256] = {0}; /* drafts given to each */
@@ -80,21 +117,27 @@ void weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, 
         if (rate > best_rate) best_rate = rate, best_given = given;
     }
     for (int i = 0; i < best_given; i++) wishes[order[i]].depth++;
+    return best_rate;
 }
 
-void weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n) {
-    enum { LEAST = 16, MOST = 128, TRY = 2, BURST = 4 }; /* passes, passes, drafts, passes */
+bool weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n) {
+    enum { LEAST = 16, MOST = 512, TRY = 2, BURST = 4 }; /* passes, passes, drafts, passes */
     if (!c->patience) c->patience = LEAST;
     for (int i = 0; i < n; i++)
         if (wishes[i].depth) {
             c->idle = 0;
             c->patience = LEAST;
-            return;
+            return false;
         }
-    if (++c->idle < c->patience) return;
+    if (++c->idle < c->patience) return false;
     if (c->idle >= c->patience + BURST - 1) {
         c->idle = 0;
         if (c->patience < MOST) c->patience *= 2;
     }
     for (int i = 0; i < n; i++) wishes[i].depth = wishes[i].most < TRY ? wishes[i].most : TRY;
+    return true;
+}
+
+bool weft_depth_pays(const weft_costs *c, double rate, int rows, double probability, double link_ns) {
+    return probability > rate * (weft_costs_at(c, rows + 1) - weft_costs_at(c, rows) + link_ns);
 }

@@ -9,8 +9,13 @@
  *     of 3 to 7: one link of the chain; if it says what was looked up, the rest of that, otherwise the chain goes on;
  *     none: the chain. Without a drafter in the model any match will do.
  * So the source is decided by tokens alone, and how many drafts by what pays (depth.h). A request with a list of drafts takes them
- * from there: tests force every accept count that way. */
+ * from there: tests force every accept count that way.
+ *
+ * For rejection sampling a draft of the chain has the distribution that its pick kept; one that was looked up has none, it is
+ * certain. Whatever is drawn is tried: a link that disagrees with what was looked up is a draft all the same, and a chain ends
+ * before a draw, never after it. */
 #include "base/clock.h"
+#include "base/num.h"
 #include "engine/engine.h"
 
 enum { SURE = 8 }; /* tokens of a match that need no second opinion */
@@ -55,22 +60,12 @@ static void fill_from_lookup(weft_request *r, int from, int want) {
     if (want > r->n_draft) r->n_draft = want;
 }
 
-/* After a link that agreed with it: as much as is likely to hold. */
-static int lookup_depth(const weft_request *r, int most) {
-    const float least = 0.4f;
-    float kept = 1;
-    int n = 1;
-    for (; n < most; n++) {
-        kept *= weft_acceptance_at(&r->accepted[WEFT_DRAFTER_LOOKUP], n, WEFT_DRAFTER_LOOKUP);
-        if (r->depth == WEFT_DEPTH_AUTO && kept < least) break;
-    }
-    return n;
-}
-
 void weft_draft_judged(weft_request *r, int i, bool right) {
-    weft_drafter from = r->drafts ? WEFT_DRAFTER_MODEL : (weft_drafter)r->draft_from[i];
+    weft_drafter from = (weft_drafter)r->draft_from[i];
     if (r->drafts) return;
-    weft_acceptance_learn(&r->accepted[from], i, from, right);
+    weft_acceptance_learn(&r->accepted[r->mode][from], i, from, right);
+    weft_acceptance_learn(&r->engine->accepted[r->mode][from], i, from, right);
+    if (from == WEFT_DRAFTER_MODEL) weft_sureness_learn(&r->engine->sureness, r->draft_sure[i], right);
     if (from != WEFT_DRAFTER_LOOKUP) return;
     weft_stats *all[] = {&r->stats, &r->engine->stats};
     for (int k = 0; k < 2; k++) {
@@ -85,36 +80,117 @@ void weft_draft_judged(weft_request *r, int i, bool right) {
     }
 }
 
+/* ---- the head ------------------------------------------------------------------------------------------------------------ */
+
+/* Low ids are the frequent ones of English and code; of what others say the list has half until it has been counted. A chain ends
+ * where the list lacks an id, so a request notes what share of the last tokens is in it, those of its prompt to begin with. */
+enum { LISTED_PROMPT = 512, LISTED_TOKENS = 64 }; /* tokens that the share is of */
+
+static bool is_listed(const weft_request *r, int32_t id) {
+    weft_columns c = {0};
+    c.ids = weft_model_draft_ids(r->engine->model, &c.n);
+    return weft_column_of(&c, id) >= 0;
+}
+
+void weft_draft_begin(weft_request *r) {
+    int n = r->n_prompt < LISTED_PROMPT ? (int)r->n_prompt : LISTED_PROMPT, in = 0;
+    for (int i = 0; i < n; i++) in += is_listed(r, r->ids.v[r->n_prompt - 1 - (size_t)i]);
+    r->listed = (float)in / (float)n;
+}
+
+void weft_draft_said(weft_request *r, int32_t id) {
+    weft_usage_note(&r->engine->usage, id);
+    r->listed += ((is_listed(r, id) ? 1.0f : 0.0f) - r->listed) / LISTED_TOKENS;
+}
+
+/* The frequent ids alone, where that pays. A link that reads the share s of a pass's bytes less is worth about 2 s of all tokens
+ * that the list may lack: 1.3 to 3.7 by the formula of depth.h with a half to nine tenths of drafts right, for models of 2 to 80
+ * billion weights. */
+static void choose_head(weft_engine *g) {
+    int listed_ids, n = 0;
+    double listed = 0;
+    for (int i = 0; i < g->n_requests; i++) {
+        if (!g->requests[i]->most) continue;
+        listed += (double)g->requests[i]->listed;
+        n++;
+    }
+    double worth = 2 * (double)weft_model_draft_saves(g->model) * n;
+    g->draft_ids = (n - listed) * (double)g->pass_bytes <= worth ? weft_model_draft_ids(g->model, &listed_ids) : NULL;
+}
+
 /* ---- the chain ----------------------------------------------------------------------------------------------------------- */
 
-/* One depth: a row for each request that still drafts. The first n of drafting[] want more than `depth` drafts. */
+/* Whether this request is to have one more draft, from `from`, with its part of a link. */
+static bool goes_on(const weft_request *r, weft_drafter from, double link_ns) {
+    const weft_engine *g = r->engine;
+    if (r->n_draft >= r->most) return false;
+    if (r->n_draft < r->want || r->depth != WEFT_DEPTH_AUTO) return r->n_draft < r->want;
+    double right = r->running * (double)weft_acceptance_at(&r->accepted[r->mode][from], r->n_draft, from);
+    return weft_depth_pays(&g->costs, g->rate, g->planned, right, link_ns);
+}
+
+static void add_drawn(weft_request *r, int32_t id, double sure) {
+    weft_engine *g = r->engine;
+    int i = r->n_draft++;
+    g->planned++;
+    r->draft[i] = id < 0 ? 0 : id; /* a head that gives NaN drafts badly, no more */
+    r->draft_from[i] = WEFT_DRAFTER_MODEL;
+    r->draft_sure[i] = (uint8_t)weft_sureness_class(sure);
+    r->running *= (double)weft_sureness_at(&g->sureness, r->draft_sure[i]);
+}
+
+/* After a link that agreed with what was looked up: the rest of it, as far as it is likely to hold. */
+static void go_on_with_lookup(weft_request *r) {
+    r->want = r->depth == WEFT_DEPTH_AUTO ? 1 : r->most;
+    r->running = 1; /* they agree: the chain's doubts are settled */
+    while (goes_on(r, WEFT_DRAFTER_LOOKUP, 0)) {
+        int i = r->n_draft;
+        fill_from_lookup(r, i, i + 1);
+        r->running *= (double)weft_acceptance_at(&r->accepted[r->mode][WEFT_DRAFTER_LOOKUP], i, WEFT_DRAFTER_LOOKUP);
+        r->engine->planned++;
+    }
+}
+
+/* One depth: a row for each of the first n of drafting[]. Some may have stopped: their rows stay, so that the others keep theirs.
+ */
 static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     uint64_t start = weft_now_ns();
+    int linking = 0;
     for (int i = 0; i < n; i++) {
         weft_request *r = g->drafting[i];
+        linking += r->linking;
         g->tokens[i] = depth ? r->draft[depth - 1] : r->ids.v[r->done];
         g->spans[i] = weft_place_span(r, i, 0, 1);
         if (weft_model_draft_moves(g->model)) g->spans[i].pos += depth;
         g->rows[i] = i;
-        g->picks[i] = weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, depth, g->kept, i);
+        g->picks[i] =
+            weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, depth, g->kept_drafts, weft_draft_row(r, depth));
+        g->picks[i].log_sum = true;
     }
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);
-    weft_model_pick(g->model, WEFT_HEAD_DRAFT, g->rows, n, g->picks, g->allowed);
+    weft_model_pick(g->model, g->draft_ids ? WEFT_HEAD_FREQUENT : WEFT_HEAD_DRAFT, g->rows, n, g->picks, g->allowed);
     weft_status s = WEFT_OK;
     for (int i = 0; i < n && s == WEFT_OK; i++) {
         weft_request *r = g->drafting[i];
         weft_picked picked = {0};
         s = weft_read_pick(g->dev, i, &picked, e);
         r->stats.draft_steps++;
-        if (depth < r->n_draft) continue;                /* the rest was looked up; its row stays, so that the others keep theirs */
-        r->draft[depth] = picked.id < 0 ? 0 : picked.id; /* a head that gives NaN drafts badly, no more */
-        r->draft_from[depth] = WEFT_DRAFTER_MODEL;
-        r->n_draft = depth + 1;
-        if (!depth && r->match && looked_up(r, 0) == r->draft[0]) {
-            int want = lookup_depth(r, most_of(r));
-            fill_from_lookup(r, 1, want);
+        if (!r->linking) continue;
+        double sure = picked.id < 0 ? 0 : weft_exp((double)picked.logit - (double)picked.log_sum);
+        if (r->trace) {
+            picked.id = weft_trace_draft(r->trace, r->ids.n - r->n_prompt, depth, g->info.vocab, picked.id);
+            sure = (double)r->trace->share[depth];
         }
+        add_drawn(r, picked.id, sure);
+        if (!depth && r->match && looked_up(r, 0) == r->draft[0]) {
+            go_on_with_lookup(r);
+            r->linking = false;
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        weft_request *r = g->drafting[i];
+        r->linking = r->linking && goes_on(r, WEFT_DRAFTER_MODEL, g->costs.link_ns / linking);
     }
     g->stats.draft_steps++;
     weft_status ended = weft_end(g->dev, s == WEFT_OK ? e : NULL);
@@ -122,14 +198,10 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     return s == WEFT_OK ? ended : s;
 }
 
-static bool needs_link(const weft_request *r, int depth) {
-    return r->want > depth && r->n_draft <= depth;
-}
-
 static weft_status run_chain(weft_engine *g, int n, weft_error *e) {
     for (int depth = 0; n; depth++) {
-        while (n && !needs_link(g->drafting[n - 1], depth)) n--;
-        if (n) WEFT_TRY(draft_step(g, n, depth, e));
+        WEFT_TRY(draft_step(g, n, depth, e));
+        while (n && !g->drafting[n - 1]->linking) n--;
     }
     return WEFT_OK;
 }
@@ -144,33 +216,47 @@ static weft_drafter source(const weft_request *r) {
  * so that the time of a pass without drafts stays known. */
 static void choose_depths(weft_engine *g) {
     enum { MEASURE = 512 }; /* passes */
-    int rows = 0, n = 0;
+    int rows = 0, chained = 0, n = 0;
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
-        int most = most_of(r);
         bool can = g->info.drafts || r->match || r->drafts;
         rows += r->phase == WEFT_DECODE;
         r->want = 0;
-        if (!most || !can) continue;
+        if (!r->most || !can) continue;
         weft_drafter from = source(r);
-        if (r->depth != WEFT_DEPTH_AUTO || r->drafts)
-            rows += r->want = most;
-        else
-            g->wishes[n++] = (weft_depth_wish){.accepted = &r->accepted[from], .from = from, .most = most, .request = r};
+        if (r->depth != WEFT_DEPTH_AUTO || r->drafts) {
+            rows += r->want = r->most;
+            if (from == WEFT_DRAFTER_MODEL && !r->drafts) chained += r->want;
+        } else
+            g->wishes[n++] =
+                (weft_depth_wish){.accepted = &r->accepted[r->mode][from], .from = from, .most = r->most, .request = r};
     }
+    g->planned = rows - chained; /* a chain counts its drafts as they come */
     if (!n || (rows <= WEFT_COST_ROWS && (g->costs.pass_ns[rows] == 0 || g->costs.passes % MEASURE == 0))) return;
-    weft_depths_choose(&g->costs, rows, g->wishes, n);
-    weft_depths_explore(&g->costs, g->wishes, n);
-    for (int i = 0; i < n; i++) ((weft_request *)g->wishes[i].request)->want = g->wishes[i].depth;
+    g->rate = weft_depths_choose(&g->costs, rows, g->wishes, n);
+    bool exploring = weft_depths_explore(&g->costs, g->wishes, n);
+    for (int i = 0; i < n; i++) {
+        weft_request *r = g->wishes[i].request;
+        r->want = g->wishes[i].depth;
+        if (g->wishes[i].from == WEFT_DRAFTER_LOOKUP)
+            g->planned += r->want;
+        else if (r->want && !exploring)
+            r->want = 1; /* from there on the chain sees for itself */
+    }
 }
 
 weft_status weft_draft(weft_engine *g, weft_error *e) {
     int n = 0;
     uint64_t start = weft_now_ns();
     for (int i = 0; i < g->n_requests; i++) {
-        g->requests[i]->n_draft = 0;
-        if (most_of(g->requests[i])) look_up(g->requests[i]);
+        weft_request *r = g->requests[i];
+        r->n_draft = 0;
+        r->running = 1;
+        r->place = i;
+        r->most = most_of(r);
+        if (r->most) look_up(r);
     }
+    choose_head(g);
     choose_depths(g);
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -183,9 +269,10 @@ weft_status weft_draft(weft_engine *g, weft_error *e) {
             fill_from_lookup(r, 0, r->want);
             continue;
         }
-        weft_place_reach(r, 1 + most_of(r)); /* before spans hold the table; the pass needs these pages, too */
+        r->linking = true;
+        weft_place_reach(r, 1 + r->most); /* before spans hold the table; the pass needs these pages, too */
         int at = n++; /* deepest first, so that whoever is done leaves at the end and rows keep their places in a chain */
-        for (; at > 0 && g->drafting[at - 1]->want < r->want; at--) g->drafting[at] = g->drafting[at - 1];
+        for (; at > 0 && g->drafting[at - 1]->most < r->most; at--) g->drafting[at] = g->drafting[at - 1];
         g->drafting[at] = r;
     }
     WEFT_TRY(run_chain(g, n, e));

@@ -2,9 +2,12 @@
  *
  * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a
  * model or a context that does not fit is refused with the numbers before anything is read; then for good. */
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/cpus.h"
 #include "base/dirs.h"
 #include "base/file.h"
 #include "base/fpu.h"
@@ -72,15 +75,22 @@ static weft_status open_folders(weft_folders *f, const weft_config *config, weft
     if (s != WEFT_OK) close_folders(f);
     return s;
 }
-/* The model, and room for a row of shaped logits of each token that a step chooses. draft_ids[n]: what drafts are chosen among, n
- * 0: all ids. */
-static weft_status load_model(weft_model **model, weft_kept **kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
+/* Room for rows of shaped logits: of each token that a step chooses, and of each draft. */
+typedef struct rooms {
+    weft_kept *tokens, *drafts;
+} rooms;
+
+/* The model, that room, and room for picks of prompts. draft_ids[n]: what drafts are chosen among, n 0: all ids. */
+static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, const weft_folders *f, const weft_config *c,
                               const int32_t *draft_ids, int n, weft_error *e) {
     const weft_model_options options = {
         .assistant = f->draft.path ? &f->draft : NULL, .logit_rows = weft_logit_rows(c), .draft_ids = draft_ids, .n_draft_ids = n};
     WEFT_TRY(weft_model_load(model, dev, &f->model, &options, e));
-    *kept = weft_kept_make(dev, weft_logit_rows(c), weft_model_vocab(*model));
-    return *kept ? WEFT_OK : weft_fail_oom(e, "shaped logits");
+    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0;
+    weft_pick_layer(dev, weft_pick_rows(c), vocab);
+    kept->tokens = weft_kept_make(dev, weft_logit_rows(c), vocab);
+    kept->drafts = drafts ? weft_kept_make(dev, drafts, vocab) : NULL;
+    return kept->tokens && (kept->drafts || !drafts) ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
 
 /* Ids that a drafter of this vocabulary drafts from; 0: all. */
@@ -94,7 +104,7 @@ static weft_status plan_dry(const weft_config *c, weft_plan *p, const weft_folde
                             weft_memory *memory, weft_dev_memory *m, int *n_draft_ids, weft_error *e) {
     weft_dev *dev = NULL;
     weft_model *model = NULL;
-    weft_kept *kept;
+    rooms kept;
     int n = reduced(c, folders, reduction);
     int32_t *any = weft_calloc((size_t)n, sizeof *any);
     if (!any) return weft_fail_oom(e, "the ids to draft from");
@@ -161,6 +171,7 @@ static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     weft_str_free(&path);
     /* A model without a chat format can still be given raw prompts. */
     if (s == WEFT_OK && g->tokenizer) weft_chat_open(&g->chat, g->folders.model.path, g->tokenizer, &g->no_chat);
+    weft_modes_open(&g->modes, g->tokenizer);
     return s;
 }
 
@@ -177,50 +188,50 @@ static weft_status mark_allowed(weft_engine *g, weft_error *e) {
 static weft_status make_tables(weft_engine *g, weft_error *e) {
     const weft_config *c = &g->config;
     size_t requests = (size_t)c->max_requests, vocab = (size_t)weft_model_vocab(g->model);
-    size_t events = requests * (size_t)(c->max_depth + 2);
+    size_t picks = (size_t)(weft_logit_rows(c) + weft_pick_rows(c));
     g->requests = weft_calloc(requests, sizeof *g->requests);
     g->drafting = weft_calloc(requests, sizeof *g->drafting);
     g->wishes = weft_calloc(requests, sizeof *g->wishes);
     g->tokens = weft_calloc((size_t)g->plan.max_rows, sizeof *g->tokens);
     g->spans = weft_calloc((size_t)g->plan.max_spans, sizeof *g->spans);
-    g->rows = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->rows);
-    g->picks = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->picks);
+    g->rows = weft_calloc(picks, sizeof *g->rows);
+    g->picks = weft_calloc(picks, sizeof *g->picks);
+    g->trials = weft_calloc((size_t)weft_logit_rows(c), sizeof *g->trials);
     g->allowed = weft_calloc(vocab, sizeof *g->allowed);
-    g->events = weft_calloc(events, sizeof *g->events);
-    g->event_text = weft_calloc(events, sizeof *g->event_text);
-    g->tops = weft_calloc(events * WEFT_MAX_LOGPROBS, sizeof *g->tops);
-    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->allowed ||
-        !g->events || !g->event_text || !g->tops)
+    if (!g->requests || !g->drafting || !g->wishes || !g->tokens || !g->spans || !g->rows || !g->picks || !g->trials || !g->allowed)
         return weft_fail_oom(e, "the engine's tables");
     for (int kind = 0; kind < WEFT_PAGE_KINDS; kind++)
         WEFT_TRY(weft_index_pool_open(&g->pages[kind], g->plan.n_pages[kind], "the table of KV pages", e));
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
-/* Where the packed weights are kept, and under which name. */
-static weft_status choose_cache(const weft_engine *g, weft_dev_config *config, weft_str *dir, char label[256], weft_error *e) {
+/* The folder where files of this kind are kept; empty: they are not. */
+static weft_status cache_dir(const weft_engine *g, const char *kind, weft_str *dir, weft_error *e) {
     const char *wish = g->config.cache_dir;
-    if (!(wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, "packed"))) return weft_fail_oom(e, "a path");
+    return (wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, kind)) ? WEFT_OK : weft_fail_oom(e, "a path");
+}
+
+/* Which checkpoint this is, for files that are kept: the label is empty where none are. */
+static weft_status identify(weft_engine *g, const weft_str *dir, weft_error *e) {
+    weft_tuned_key *k = &g->tuned_for;
     if (!dir->n) return WEFT_OK;
-    weft_model_dir_name(&g->folders.model, label);
-    config->cache_dir = dir->p;
-    config->cache_label = label;
-    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, config->cache_key, e));
+    weft_model_dir_name(&g->folders.model, k->model);
+    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, k->source, e));
     if (!g->folders.draft.path) return WEFT_OK;
     uint8_t draft[16];
     WEFT_TRY(weft_model_dir_fingerprint(&g->folders.draft, draft, e));
-    for (int i = 0; i < 16; i++) config->cache_key[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
+    for (int i = 0; i < 16; i++) k->source[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
     return WEFT_OK;
 }
 
 /* Begins to count what is said, under the same name. */
-static weft_status open_usage(weft_engine *g, const weft_dev_config *config, weft_error *e) {
+static weft_status open_usage(weft_engine *g, weft_error *e) {
     weft_str dir = {0};
-    const char *wish = g->config.cache_dir;
-    if (!(wish ? weft_str_addz(&dir, wish) : weft_cache_dir(&dir, "drafts"))) return weft_fail_oom(e, "a path");
-    const char *label = config->cache_label ? config->cache_label : "";
-    weft_status s = weft_usage_open(&g->usage, dir.n && config->cache_label ? dir.p : NULL, label, config->cache_key,
-                                    g->folders.model.config.vocab_size, e);
+    const weft_tuned_key *k = &g->tuned_for;
+    weft_status s = cache_dir(g, "drafts", &dir, e);
+    if (s == WEFT_OK)
+        s = weft_usage_open(&g->usage, dir.n && k->model[0] ? dir.p : NULL, k->model, k->source, g->folders.model.config.vocab_size,
+                            e);
     weft_str_free(&dir);
     return s;
 }
@@ -246,17 +257,53 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_dr
     const weft_config *c = &g->config;
     weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
     weft_str dir = {0};
-    char label[256];
+    weft_status s = cache_dir(g, "packed", &dir, e);
+    if (s == WEFT_OK) s = identify(g, &dir, e);
+    if (dir.n) {
+        config.cache_dir = dir.p;
+        config.cache_label = g->tuned_for.model;
+        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
+    }
     int32_t *ids = weft_calloc((size_t)n_draft_ids, sizeof *ids);
-    weft_status s = ids ? choose_cache(g, &config, &dir, label, e) : weft_fail_oom(e, "the ids to draft from");
-    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, &config, e);
+    if (s == WEFT_OK && !ids) s = weft_fail_oom(e, "the ids to draft from");
+    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, e);
     if (s == WEFT_OK && n_draft_ids) s = choose_draft_ids(g, ids, n_draft_ids, e);
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    if (s == WEFT_OK) s = load_model(&g->model, &g->kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
+    rooms kept = {0};
+    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
+    g->kept = kept.tokens;
+    g->kept_drafts = kept.drafts;
     if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
     weft_free(ids);
     weft_str_free(&dir);
     return s;
+}
+
+/* What `weft tune` measured on this machine, as a beginning; measurements move on from it. */
+static weft_status read_tuned(weft_engine *g, weft_error *e) {
+    weft_str dir = {0};
+    weft_tuned_key *k = &g->tuned_for;
+    weft_cpu_name(k->processor);
+    snprintf(k->isa, sizeof k->isa, "%s", g->info.isa);
+    snprintf(k->kv, sizeof k->kv, "%s", g->info.kv);
+    k->threads = g->info.threads;
+    k->precise = g->config.precise;
+    k->drafter = g->info.drafts;
+    weft_status s = cache_dir(g, "tuned", &dir, e);
+    if (s == WEFT_OK && dir.n && !weft_tuned_path(&g->tuned_path, dir.p, k)) s = weft_fail_oom(e, "a path");
+    weft_str_free(&dir);
+    if (s != WEFT_OK || !g->tuned_path.n || access(g->tuned_path.p, F_OK) != 0) return s;
+    weft_tuned *t = weft_calloc(1, sizeof *t);
+    if (!t) return weft_fail_oom(e, "the table of weft tune");
+    weft_error why = {0};
+    s = weft_tuned_read(t, g->tuned_path.p, k, &why);
+    if (s == WEFT_OK)
+        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
+    else if (s != WEFT_ENOMEM)
+        weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
+                 "%s; draft depths begin without it: weft tune --retune measures again", why.text);
+    weft_free(t);
+    return s == WEFT_ENOMEM ? weft_fail_oom(e, "the table of weft tune") : WEFT_OK;
 }
 
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_reduction reduction, weft_error *e) {
@@ -285,8 +332,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_r
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
-    if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts are made of %d of %d ids", n_draft_ids, g->info.vocab);
-    return WEFT_OK;
+    return read_tuned(g, e);
 }
 
 weft_status weft_engine_open_reduced(weft_engine **engine, const weft_config *config, weft_reduction reduction, weft_error *e) {
@@ -321,16 +367,23 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g->spans);
     weft_free(g->rows);
     weft_free(g->picks);
+    weft_free(g->trials);
     weft_free(g->allowed);
-    weft_free(g->events);
-    weft_free(g->event_text);
-    weft_free(g->tops);
+    weft_vec_free(&g->events.list);
+    weft_vec_free(&g->events.beside);
+    weft_str_free(&g->tuned_path);
     weft_model_close(g->model);
     weft_dev_close(g->dev);
     weft_chat_close(g->chat);
     weft_tokenizer_close(g->tokenizer);
     close_folders(&g->folders);
     weft_free(g);
+}
+
+void weft_engine_forget(weft_engine *g) {
+    g->costs = (weft_costs){0};
+    g->sureness = (weft_sureness){0};
+    memset(g->accepted, 0, sizeof g->accepted);
 }
 
 void weft_engine_info(const weft_engine *g, weft_info *info) {
@@ -425,11 +478,11 @@ static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, 
 static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error *e) {
     const weft_model_config *c = &r->engine->folders.model.config;
     WEFT_TRY(weft_choosing_open(&r->choosing, d, c->eos, c->n_eos, r->engine->info.vocab, e));
-    WEFT_TRY(weft_stop_open(&r->stop, d->stop, d->n_stop, e));
     size_t all = d->n_prompt + (size_t)d->max_tokens;
     if (!weft_vec_reserve(&r->ids, all)) return weft_fail_oom(e, "a request's tokens");
     memcpy(r->ids.v, d->prompt, d->n_prompt * sizeof *d->prompt);
     r->ids.n = r->n_prompt = d->n_prompt;
+    r->mode = weft_mode_at(&r->engine->modes, d->prompt, d->n_prompt);
     if (d->drafts) {
         r->drafts = weft_calloc(d->n_drafts + 1, sizeof *r->drafts);
         if (!r->drafts) return weft_fail_oom(e, "a request's drafts");
@@ -437,8 +490,9 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
         r->n_drafts = d->n_drafts;
     }
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
-    /* A step adds at most max_depth + 1 tokens' text. No token of a sane vocabulary is longer than this; a longer one grows it. */
-    if (!weft_str_reserve(&r->text, 4096)) return weft_fail_oom(e, "a request's text");
+    WEFT_TRY(weft_answer_open(r, d, e));
+    WEFT_TRY(weft_prompt_open(r, d, e));
+    weft_draft_begin(r);
     return weft_place_take(r, all, e);
 }
 
@@ -451,6 +505,7 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->max_tokens = (size_t)d->max_tokens;
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
+    memcpy(r->accepted, g->accepted, sizeof r->accepted);
     r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);
@@ -473,8 +528,8 @@ void weft_request_close(weft_request *r) {
     weft_free(r->drafts);
     weft_ngrams_close(&r->ngrams);
     weft_choosing_close(&r->choosing);
-    weft_stop_close(&r->stop);
-    weft_str_free(&r->text);
+    weft_answer_close(&r->answer);
+    weft_prompt_close(&r->prompt);
     weft_free(r);
 }
 
@@ -482,7 +537,7 @@ void *weft_request_user(const weft_request *r) {
     return r->user;
 }
 const int32_t *weft_request_ids(const weft_request *r, size_t *n) {
-    *n = r->ids.n;
+    *n = r->ids.n - r->answer.held.n;
     return r->ids.v;
 }
 uint64_t weft_request_seed(const weft_request *r) {

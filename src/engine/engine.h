@@ -5,23 +5,36 @@
  * between it and `done` were speculative when they ran, were accepted since, and wait in the journal to be folded by the next
  * pass. So always
  *     stored + replay == done,   done <= n ids,   and while it generates: done + 1 == n ids (one pending token).
- * Pages of layers that see all keys are taken for the whole request at the start. Layers with a sliding window have pages of their
- * own kind: a request holds those of positions done - window - 1 and above only, as far as rows have been written.
- * weft_engine_check() asserts this after every step. */
+ * Tokens that may belong to a stop string stand at the end of ids before they belong to the answer (answer.h). When that stop
+ * string is complete the answer ends before them, but they stay in ids, as caches and state have gone over them: a state exists at
+ * `done` alone, so a prefix that ends earlier cannot be kept without a snapshot there. Pages of layers that see all keys are taken
+ * for the whole request at the start. Layers with a sliding window have pages of their own kind: a request holds those of positions
+ * done - window - 1 and above only, as far as rows have been written. weft_engine_check() asserts this after every step. */
 #ifndef WEFT_ENGINE_ENGINE_H
 #define WEFT_ENGINE_ENGINE_H
 
 #include "cache/index_pool.h"
+#include "engine/answer.h"
 #include "engine/choose.h"
 #include "engine/depth.h"
+#include "engine/mode.h"
 #include "engine/ngrams.h"
-#include "engine/stop.h"
+#include "engine/trace.h"
+#include "engine/tuned.h"
 #include "format/model_dir.h"
 #include "format/usage.h"
 #include "model/model.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 #include "weft.h"
+
+/* Log-probabilities of a prompt's ids, by position; {0}: not asked for. */
+typedef struct weft_prompt {
+    float *logprob;    /* [n_prompt] */
+    weft_logprob *top; /* [n_prompt, top_logprobs], of each the first n_top; NULL: none asked for */
+    int n_top;
+    size_t known; /* of ids 1 .. known - 1 */
+} weft_prompt;
 
 typedef enum weft_phase { WEFT_PROMPT, WEFT_DECODE, WEFT_ENDED } weft_phase;
 
@@ -34,10 +47,10 @@ struct weft_request {
     size_t n_prompt;
     size_t max_tokens;
     weft_choosing choosing;
-    weft_stop stop;
     int depth;
     int32_t *drafts; /* the replay drafter's list, or NULL */
     size_t n_drafts;
+    const weft_trace *trace; /* tests and benchmarks set it after weft_submit(); else NULL */
 
     int done, stored, replay;
     int journal; /* the half that the last pass wrote */
@@ -48,8 +61,16 @@ struct weft_request {
     int n_draft; /* this step's */
     int32_t draft[WEFT_MAX_DEPTH];
     uint8_t draft_from[WEFT_MAX_DEPTH]; /* weft_drafter */
-    int want;                           /* drafts that this step is to make */
-    weft_acceptance accepted[WEFT_DRAFTERS];
+    uint8_t draft_sure[WEFT_MAX_DEPTH]; /* weft_sureness_class() of those of the model */
+    double running;                     /* how likely all of them are right */
+    int most;                           /* drafts that this step can use */
+    int want;                           /* that it is to make; of a chain whose depth is what pays: at least */
+    bool linking;                       /* the chain goes on */
+    weft_mode mode;                     /* what the answer is at now */
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
+    int trial;    /* its first one in this step, where it has them */
+    int place;    /* among the engine's requests, in this step */
+    float listed; /* the share of its last tokens that the drafter's small head has */
     bool no_lookup;
     weft_ngrams ngrams;
     int match;          /* tokens that agree at the end with an earlier place; 0: looked up nothing */
@@ -59,8 +80,8 @@ struct weft_request {
     int row;            /* first row in this step; rows: how many of them are certain, 0: not in it */
     int certain;
 
-    weft_decoder decoder;
-    weft_str text; /* decided: what the events of this step point into */
+    weft_answer answer;
+    weft_prompt prompt;
     weft_error error;
     weft_stats stats;
 };
@@ -70,11 +91,12 @@ typedef struct weft_folders {
     weft_model_dir model, draft;
 } weft_folders;
 
-/* Drafters of vocabularies of more than `above` ids draft from `ids` of them: from the model's control tokens and those that it
- * says most often (format/usage.h). Above 64k: a smaller head takes less time than the drafter's layer does anyway. 48k ids: at the
- * shapes of Qwen3.5-2B in 4 bits a link reads 57 MB of head instead of 286, beside 33 of its layer and 1200 of a pass. 32k would
- * spare 19 MB more, 4 % of the time of a pass with three links; each hundredth of tokens that are not in the list costs more than 1
- * % of the tokens of such a pass. */
+/* Drafters of vocabularies of more than `above` ids have a second head with `ids` of them: the model's control tokens and what it
+ * says most often (format/usage.h). Below 64k a smaller head would take less time than the drafter's layer does anyway. 48k ids: at
+ * the shapes of Qwen3.5-2B in 4 bits a link reads 57 MB of head instead of 286, beside 33 of its layer and 1200 of a pass. 32k
+ * would spare 19 MB more, 4 % of a pass with three links; but before anything is counted they have 93 to 95 of 100 tokens of
+ * English and code instead of 96 to 97, and of German 79 instead of 83, and a hundredth is more than 1 % of the tokens of such a
+ * pass. */
 typedef struct weft_reduction {
     int above, ids; /* ids <= above */
 } weft_reduction;
@@ -88,7 +110,9 @@ struct weft_engine {
     weft_error no_chat;
     weft_dev *dev;
     weft_model *model;
-    weft_usage usage; /* what is said, where that decides what is drafted from */
+    weft_usage usage;         /* what is said, where that decides what is drafted from */
+    const int32_t *draft_ids; /* this step's drafts are of these ids, ascending; NULL: of all */
+    uint64_t pass_bytes;      /* that the last pass read */
     weft_info info;
     bool *allowed; /* [vocab]: ids that exist */
 
@@ -101,17 +125,23 @@ struct weft_engine {
     weft_plan plan;
     int32_t *tokens;         /* [max_rows] */
     weft_span *spans;        /* [max_spans] */
-    int *rows;               /* [logit rows] */
+    int *rows;               /* [logit rows + pick rows]: those of tokens to choose, then those of prompts */
     weft_request **drafting; /* [max_requests] */
-    weft_pick *picks;        /* [logit rows]: how to choose each token */
-    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate */
-    weft_event *events;      /* [max_requests * (1 + max_depth + 1)] */
-    size_t n_events;
-    size_t *event_text; /* [as events]: offset in its request's text; pointers are made when the step is over */
-    weft_logprob *tops; /* [events * WEFT_MAX_LOGPROBS] */
+    weft_pick *picks;        /* [as rows]: how to choose each token */
+    weft_kept *kept;         /* [logit rows]: the device's room for those that truncate or are tried */
+    weft_kept *kept_drafts;  /* [max_requests * max_depth]: what drafts were drawn from */
+    weft_trial *trials;      /* [logit rows] */
+    weft_events events;
     weft_stats stats;
     weft_costs costs;
-    weft_depth_wish *wishes;  /* [max_requests] */
+    weft_depth_wish *wishes; /* [max_requests] */
+    double rate;             /* tokens in a nanosecond, as this step was planned */
+    int planned;             /* its rows so far */
+    weft_modes modes;
+    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
+    weft_sureness sureness;
+    weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
+    weft_str tuned_path;      /* where that is kept; empty: nowhere */
     uint64_t drafted, agreed; /* first drafts of the drafter itself, and how many of them were right */
     bool warned;              /* about them */
 };
@@ -138,10 +168,21 @@ weft_status weft_place_skip(weft_request *r, int n, weft_error *e);
 /* Folds accepted rows into the stored state: what a snapshot, a fork or a spill needs first. */
 weft_status weft_place_flush(weft_request *r, weft_error *e);
 
+/* A new request: what its prompt says about which head its drafts should come from. */
+void weft_draft_begin(weft_request *r);
+/* The answer has one token more. */
+void weft_draft_said(weft_request *r, int32_t id);
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
+/* The row of kept_drafts with what draft i of this request was drawn from. */
+static inline int weft_draft_row(const weft_request *r, int i) {
+    return r->place * r->engine->config.max_depth + i;
+}
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
+
+/* Benchmarks: nothing that was measured or loaded counts any more in the choice of depths. */
+void weft_engine_forget(weft_engine *g);
 
 /* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
 weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
@@ -149,6 +190,31 @@ weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_
 /* Rows that can have logits at a time. */
 static inline int weft_logit_rows(const weft_config *c) {
     return c->max_requests * (1 + c->max_depth);
+}
+
+/* Room, where log-probabilities of the prompt are wanted. */
+weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e);
+void weft_prompt_close(weft_prompt *p);
+/* Inside a step, when the trunk has run: those of all prompts that have rows in it. A prompt whose logits are not finite ends. */
+weft_status weft_prompts_score(weft_engine *g, weft_error *e);
+
+/* A request's stop strings, and room for all that a step can let out. */
+weft_status weft_answer_open(weft_request *r, const weft_request_desc *d, weft_error *e);
+void weft_answer_close(weft_answer *a);
+/* Before a step: room for the events of every request, n_draft and one more token each, and what was held back. */
+weft_status weft_answer_room(weft_engine *g, weft_error *e);
+/* The next token: the answer goes on with it, or has ended at a stop string (WEFT_ENDED), of which it holds the last byte. On
+ * failure r->error says why. */
+weft_status weft_answer_add(weft_request *r, const weft_picked *picked);
+/* The answer ends, not with a stop string. token: the end token; -1: it was none. */
+void weft_answer_end(weft_request *r, weft_end_reason reason, int32_t token);
+/* The step is over: its events may be read. */
+void weft_answer_publish(weft_engine *g);
+
+/* Rows that tokens can be picked for in one call: more than those of answers, as a call reads the whole output head. */
+static inline int weft_pick_rows(const weft_config *c) {
+    int many = c->chunk < 64 ? c->chunk : 64, few = weft_logit_rows(c);
+    return many > few ? many : few;
 }
 
 /* NULL, or which invariant is broken. */

@@ -145,6 +145,8 @@ static const char *check_request(const weft_request *r) {
     if (r->done < 0 || (size_t)r->done > r->ids.n) return "more rows done than tokens";
     if (r->phase == WEFT_DECODE && (size_t)r->done + 1 != r->ids.n) return "not exactly one pending token";
     if (r->ids.n > r->n_prompt + r->max_tokens) return "more tokens than asked for";
+    if (r->answer.held.n > r->ids.n - r->n_prompt) return "more tokens held back than generated";
+    if (r->answer.held.n && !r->answer.stop.n) return "tokens held back without a stop string";
     if ((size_t)r->n_pages * WEFT_PAGE_ROWS < r->ids.n) return "tokens beyond the page table";
     if (r->slot < 0 || g->slots.holders[r->slot] != 1) return "a state with no or several holders";
     const int *all = r->pages[WEFT_PAGES_ALL];

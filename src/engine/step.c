@@ -2,7 +2,8 @@
  *
  * Every request contributes one span: a piece of its prompt, or its pending token with the drafts after it. Each row that predicts
  * an unknown token is sampled by the request's own rule; a draft that equals the sampled token is accepted, the first that does not
- * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. */
+ * ends the walk. Nothing is redrawn, so the tokens are those of a run without drafts. A request with rejection sampling has its
+ * drafts tried instead, and draws from what a trial leaves, or behind the last draft. */
 #include <assert.h>
 
 #include "base/alloc.h"
@@ -11,58 +12,31 @@
 #include "base/log.h"
 #include "engine/engine.h"
 
-/* ---- events -------------------------------------------------------------------------------------------------------------- */
-
-/* An event with the text that its request has from `from` on. */
-static weft_event *add_event(weft_request *r, weft_event event, size_t from) {
-    weft_engine *g = r->engine;
-    weft_event *ev = &g->events[g->n_events];
-    g->event_text[g->n_events++] = from;
-    *ev = event;
-    ev->request = r;
-    ev->n_text = r->text.n - from;
-    return ev;
-}
-
-/* Appends what the token completes to the request's text; *stop: the stop string that is complete with it, or -1. On failure the
- * text is unchanged. */
-static weft_status add_text(weft_request *r, int32_t token, int *stop) {
-    const weft_tokenizer *t = r->engine->tokenizer;
-    *stop = -1;
-    if (!t) return WEFT_OK;
-    if (!r->stop.n) return weft_decoder_add(&r->decoder, t, token, &r->text, &r->error);
-    bool early = r->ids.n - r->n_prompt < r->choosing.min_tokens;
-    WEFT_TRY(weft_decoder_add(&r->decoder, t, token, &r->stop.held, &r->error));
-    return weft_stop_take(&r->stop, early, &r->text, stop, &r->error);
-}
-
-/* The answer ends; its last text begins at `from`. token: the end token, stop: the stop string; -1 where it was none. */
-static void end_with(weft_request *r, weft_end_reason reason, int32_t token, int stop, size_t from) {
-    r->phase = WEFT_ENDED;
-    (void)add_event(r,
-                    (weft_event){.kind = WEFT_EVENT_END,
-                                 .token = token,
-                                 .reason = reason,
-                                 .stop = stop,
-                                 .error = reason == WEFT_END_ERROR ? &r->error : NULL},
-                    from);
-}
-
-/* It ends, but not with a stop string: what was held back for one is text. */
-static void end(weft_request *r, weft_end_reason reason, int32_t token) {
-    size_t from = r->text.n;
-    int none;
-    weft_error ignored; /* at worst without the mark of an incomplete character */
-    (void)weft_stop_take(&r->stop, true, &r->text, &none, &ignored);
-    if (r->engine->tokenizer) (void)weft_decoder_end(&r->decoder, &r->text, &ignored);
-    end_with(r, reason, token, -1, from);
-}
-
 /* ---- the batch ----------------------------------------------------------------------------------------------------------- */
 
+/* The trials of a request's drafts and the draw behind the last, whose distributions are rows `kept` and on; how many there are. */
+static int add_trials(weft_request *r, int n, int kept) {
+    weft_engine *g = r->engine;
+    r->trial = n;
+    for (int j = 0; j <= r->n_draft; j++) {
+        bool drawn = j < r->n_draft && !r->drafts && r->draft_from[j] == WEFT_DRAFTER_MODEL;
+        g->trials[n++] = (weft_trial){.p = g->kept,
+                                      .p_row = kept + j,
+                                      .q = drawn ? g->kept_drafts : NULL,
+                                      .q_row = weft_draft_row(r, j),
+                                      .q_ids = g->draft_ids,
+                                      .draft = j < r->n_draft ? r->draft[j] : -1,
+                                      .follows = j > 0,
+                                      .sampler = r->choosing.sampler,
+                                      .index = (uint32_t)(r->ids.n - r->n_prompt) + (uint32_t)j};
+    }
+    return n;
+}
+
 /* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
-static int gather(weft_engine *g, weft_step *step) {
+static int gather(weft_engine *g, weft_step *step, int *n_trials) {
     int wanted = 0, room = g->config.chunk;
+    *n_trials = 0;
     *step = (weft_step){.tokens = g->tokens, .spans = g->spans};
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -81,13 +55,14 @@ static int gather(weft_engine *g, weft_step *step) {
         g->spans[step->n_spans++] = weft_place_span(r, r->row, certain, r->n_draft);
         for (int j = 0; j < certain; j++) g->tokens[step->n_rows++] = r->ids.v[r->done + j];
         for (int j = 0; j < r->n_draft; j++) g->tokens[step->n_rows++] = r->draft[j];
+        if (certain == left && r->choosing.rejects) *n_trials = add_trials(r, *n_trials, wanted);
         if (certain == left)
             for (int j = 0; j <= r->n_draft; j++) {
                 g->rows[wanted] = r->row + certain - 1 + j;
                 weft_pick *pick = &g->picks[wanted];
                 *pick = weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, j, g->kept, wanted++);
                 pick->log_sum = r->choosing.logprobs;
-                pick->top = r->choosing.top;
+                pick->top = r->choosing.logprobs ? r->choosing.top : 0;
             }
         r->stats.passes++;
         r->stats.rows += (uint64_t)(certain + r->n_draft);
@@ -100,6 +75,22 @@ static int gather(weft_engine *g, weft_step *step) {
 /* ---- what the pass says
  * ------------------------------------------------------------------------------------------------------------ */
 
+/* Token i of the request's rows, of which `row` is the first: picked, or by its trial. *right: it is the draft there. */
+static weft_status read_token(weft_request *r, int row, int i, weft_picked *picked, bool *right) {
+    weft_dev *dev = r->engine->dev;
+    WEFT_TRY(weft_read_pick(dev, row + i, picked, &r->error));
+    size_t said = r->ids.n - r->n_prompt;
+    if (r->trace && said < r->trace->n) picked->id = r->trace->answer[said];
+    *right = i < r->n_draft && picked->id == r->draft[i];
+    if (!r->choosing.rejects) return WEFT_OK;
+    weft_verdict v;
+    WEFT_TRY(weft_read_verdict(dev, r->trial + i, &v, &r->error));
+    *right = v.kept;
+    picked->id = v.id;
+    picked->why = v.why;
+    return r->choosing.logprobs && v.id >= 0 ? weft_read_logit(dev, row + i, v.id, &picked->logit, &r->error) : WEFT_OK;
+}
+
 /* Why there is no token where one was to be chosen. */
 static weft_status no_token(weft_request *r, weft_no_token why) {
     if (why == WEFT_TOKEN_BANNED)
@@ -108,30 +99,16 @@ static weft_status no_token(weft_request *r, weft_no_token why) {
     return weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
 }
 
-/* The token is the answer's next one, and an event. `from`: where its text begins. */
-static weft_status commit(weft_request *r, const weft_picked *picked, size_t from) {
-    weft_engine *g = r->engine;
-    WEFT_TRY(weft_choosing_note(&r->choosing, picked->id, &r->error));
-    r->ids.v[r->ids.n++] = picked->id; /* room was made at the start */
-    weft_usage_note(&g->usage, picked->id);
-    g->stats.tokens++;
-    r->stats.tokens++;
-    weft_logprob *top = g->tops + g->n_events * WEFT_MAX_LOGPROBS;
-    weft_event *ev = add_event(r, (weft_event){.kind = WEFT_EVENT_TOKEN, .token = picked->id, .stop = -1}, from);
-    if (!r->choosing.logprobs) return WEFT_OK;
-    ev->logprob = picked->logit - picked->log_sum;
-    ev->top = top;
-    ev->n_top = picked->n_top;
-    for (int i = 0; i < picked->n_top; i++) top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
-    return WEFT_OK;
-}
-
 /* Walks the request's rows; *logit is the next of the picked tokens. Each token is an end, or completes a stop string, or is
  * committed, in this order; at the first that ends the answer the rows after it are forgotten. */
 static void absorb(weft_request *r, int *logit) {
     weft_engine *g = r->engine;
     int base = r->done, first = *logit;
     bool last = (size_t)base + (size_t)r->certain == r->ids.n;
+    if (r->phase == WEFT_ENDED) { /* its prompt failed */
+        *logit += last;
+        return;
+    }
     r->done = r->stored = base + r->certain;
     r->replay = 0;
     r->journal = 1 - r->journal;
@@ -140,10 +117,11 @@ static void absorb(weft_request *r, int *logit) {
     r->phase = WEFT_DECODE;
     for (int i = 0; i <= r->n_draft; i++) {
         weft_picked picked;
-        weft_status s = weft_read_pick(g->dev, first + i, &picked, &r->error);
+        bool agreed;
+        weft_status s = read_token(r, first, i, &picked, &agreed);
         if (s == WEFT_OK && picked.id < 0) s = no_token(r, picked.why);
         if (s != WEFT_OK) {
-            end(r, WEFT_END_ERROR, -1);
+            weft_answer_end(r, WEFT_END_ERROR, -1);
             return;
         }
         int32_t id = picked.id;
@@ -153,23 +131,14 @@ static void absorb(weft_request *r, int *logit) {
             r->stats.drafted[i]++;
         }
         if (weft_choosing_ends(&r->choosing, id)) {
-            end(r, WEFT_END_STOP, id); /* not committed, accepted or not */
+            weft_answer_end(r, WEFT_END_STOP, id); /* not committed, accepted or not */
             return;
         }
-        size_t from = r->text.n;
-        int stop;
-        s = add_text(r, id, &stop);
-        if (s == WEFT_OK && stop >= 0) {
-            end_with(r, WEFT_END_STOP, -1, stop, from); /* neither */
-            return;
-        }
-        if (s == WEFT_OK) s = commit(r, &picked, from);
-        if (s != WEFT_OK) { /* ids and text must not part ways in silence */
-            end(r, WEFT_END_ERROR, -1);
-            return;
-        }
-        bool full = r->ids.n == r->n_prompt + r->max_tokens, agreed = i < r->n_draft && id == r->draft[i];
+        if (weft_answer_add(r, &picked) != WEFT_OK) weft_answer_end(r, WEFT_END_ERROR, -1);
+        if (r->phase == WEFT_ENDED) return; /* neither is one that completes a stop string */
+        bool full = r->ids.n == r->n_prompt + r->max_tokens;
         if (i < r->n_draft) weft_draft_judged(r, i, agreed);
+        r->mode = weft_mode_after(&g->modes, r->mode, id);
         if (agreed) {
             g->stats.accepted[i]++;
             if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->agreed++;
@@ -180,7 +149,7 @@ static void absorb(weft_request *r, int *logit) {
             }
         }
         if (full) {
-            end(r, WEFT_END_LENGTH, -1);
+            weft_answer_end(r, WEFT_END_LENGTH, -1);
             return;
         }
         if (!agreed) return;
@@ -202,14 +171,18 @@ static void watch_drafts(weft_engine *g) {
 
 static weft_status step_run(weft_engine *g, weft_error *e) {
     weft_step step;
+    WEFT_TRY(weft_answer_room(g, e));
     WEFT_TRY(weft_draft(g, e));
     uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens, traffic = weft_dev_traffic(g->dev);
-    int wanted = gather(g, &step);
+    int n_trials, wanted = gather(g, &step, &n_trials);
     if (!step.n_rows) return WEFT_OK;
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
+    weft_status scored = weft_prompts_score(g, e);
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
-    WEFT_TRY(weft_end(g->dev, e));
+    weft_try_drafts(g->dev, g->trials, n_trials);
+    weft_status ended = weft_end(g->dev, scored == WEFT_OK ? e : NULL);
+    if (scored != WEFT_OK || ended != WEFT_OK) return scored != WEFT_OK ? scored : ended;
     int logit = 0;
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -222,7 +195,8 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     uint64_t took = weft_now_ns() - start;
     *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += took;
     if (!prefill) weft_costs_pass(&g->costs, step.n_rows, took);
-    if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;
+    g->pass_bytes = weft_dev_traffic(g->dev) - traffic;
+    if (!prefill) g->stats.decode_bytes += g->pass_bytes;
 #ifndef NDEBUG
     const char *broken = weft_engine_check(g);
     if (broken) return weft_fail(e, WEFT_EINVAL, "internal fault: %s", broken);
@@ -232,28 +206,26 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
 
 bool weft_run_step(weft_engine *g, const weft_event **events, size_t *n_events) {
     int running = 0;
-    g->n_events = 0;
+    g->events.list.n = g->events.beside.n = 0;
     for (int i = 0; i < g->n_requests; i++) {
-        weft_str_clear(&g->requests[i]->text);
+        weft_str_clear(&g->requests[i]->answer.text);
         running += g->requests[i]->phase != WEFT_ENDED;
     }
     *n_events = 0;
-    *events = g->events;
+    *events = g->events.list.v;
     if (!running) return false;
     weft_fpu mode = weft_fpu_enter();
     weft_error why = {0};
     weft_status s = step_run(g, &why);
     weft_fpu_leave(mode);
-    if (s != WEFT_OK) { /* a failed step voids every slot it wrote: its requests cannot go on */
-        g->n_events = 0;
-        for (int i = 0; i < g->n_requests; i++) {
-            weft_request *r = g->requests[i];
-            if (r->phase == WEFT_ENDED) continue;
-            r->error = why;
-            end(r, WEFT_END_ERROR, -1);
-        }
+    for (int i = 0; i < g->n_requests && s != WEFT_OK; i++) { /* it voids every slot it wrote: its requests cannot go on */
+        weft_request *r = g->requests[i];
+        if (r->phase == WEFT_ENDED) continue;
+        r->error = why;
+        weft_answer_end(r, WEFT_END_ERROR, -1);
     }
-    for (size_t i = 0; i < g->n_events; i++) g->events[i].text = weft_str_z(&g->events[i].request->text) + g->event_text[i];
-    *n_events = g->n_events;
+    weft_answer_publish(g);
+    *events = g->events.list.v;
+    *n_events = g->events.list.n;
     return true;
 }

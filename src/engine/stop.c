@@ -25,16 +25,17 @@ weft_status weft_stop_open(weft_stop *s, const char *const *strings, size_t n, w
     if (n > WEFT_MAX_STOP) return weft_fail(e, WEFT_EINVAL, "%zu stop strings; at most %d are possible", n, WEFT_MAX_STOP);
     for (size_t i = 0; i < n; i++) WEFT_TRY(check(strings[i], i, e));
     for (; s->n < (int)n; s->n++)
-        if (!(s->strings[s->n] = weft_strdup(strings[s->n]))) break;
-    /* Text is held for as long as a stop string at most; a token adds its own. */
-    if (s->n == (int)n && weft_str_reserve(&s->held, 4096)) return WEFT_OK;
+        if (!(s->strings[s->n] = weft_strdup(strings[s->n])))
+            break;
+        else if (strlen(strings[s->n]) > s->longest)
+            s->longest = strlen(strings[s->n]);
+    if (s->n == (int)n) return WEFT_OK;
     weft_stop_close(s);
     return weft_fail_oom(e, "stop strings");
 }
 
 void weft_stop_close(weft_stop *s) {
     for (int i = 0; i < s->n; i++) weft_free(s->strings[i]);
-    weft_str_free(&s->held);
     *s = (weft_stop){0};
 }
 
@@ -44,34 +45,20 @@ static bool has(const weft_str *text, size_t from, const char *string, size_t n)
     return !memcmp(text->p + from, string, n < left ? n : left);
 }
 
-/* The stop string that is complete first and where it begins; -1: none, and *at is where text begins that may become one. */
-static int search(const weft_stop *s, size_t *at) {
+int weft_stop_search(const weft_stop *s, const weft_str *text, size_t from, size_t *at) {
     int found = -1;
-    size_t end = s->held.n, open = s->held.n;
+    size_t end = text->n, open = text->n;
     for (int i = 0; i < s->n; i++) {
-        size_t n = strlen(s->strings[i]), from = 0;
-        while (from < s->held.n && !has(&s->held, from, s->strings[i], n)) from++;
-        if (from + n > s->held.n) {
-            if (from < open) open = from;
-        } else if (found < 0 || from + n < end || (from + n == end && from < *at)) {
+        size_t n = strlen(s->strings[i]), begin = from;
+        while (begin < text->n && !has(text, begin, s->strings[i], n)) begin++;
+        if (begin + n > text->n) {
+            if (begin < open) open = begin;
+        } else if (found < 0 || begin + n < end || (begin + n == end && begin < *at)) {
             found = i;
-            end = from + n;
-            *at = from;
+            end = begin + n;
+            *at = begin;
         }
     }
     if (found < 0) *at = open;
     return found;
-}
-
-weft_status weft_stop_take(weft_stop *s, bool plain, weft_str *out, int *found, weft_error *e) {
-    weft_str *held = &s->held;
-    size_t n = held->n;
-    *found = -1;
-    if (!n) return WEFT_OK;
-    if (!plain) *found = search(s, &n);
-    if (!weft_str_add(out, held->p, n)) return weft_fail_oom(e, "a text");
-    if (*found >= 0) n = held->n;
-    memmove(held->p, held->p + n, held->n - n + 1);
-    held->n -= n;
-    return WEFT_OK;
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -166,13 +167,13 @@ static weft_status write_counts(const weft_usage *u, weft_error *e) {
 /* ---- use ----------------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_usage_open(weft_usage *u, const char *dir, const char *label, const uint8_t source[16], int vocab, weft_error *e) {
-    char stem[WEFT_STEM + 1];
+    char stem[WEFT_LABEL + 1];
     *u = (weft_usage){.vocab = vocab};
     memcpy(u->source, source, sizeof u->source);
     u->said = weft_calloc((size_t)vocab, sizeof *u->said);
     bool ok = u->said != NULL;
     if (ok && dir) {
-        weft_file_stem(stem, label);
+        weft_cache_label(stem, label);
         ok = weft_str_addf(&u->path, "%s/%s-", dir, stem);
         for (int i = 0; i < 16 && ok; i++) ok = weft_str_addf(&u->path, "%02x", source[i]);
         ok = ok && weft_str_addz(&u->path, ".weftuse");

@@ -134,6 +134,7 @@ typedef struct weft_mat_desc {
     void *ctx;
 } weft_mat_desc;
 weft_status weft_mat_make(weft_dev *dev, const weft_mat_desc *desc, weft_mat **mat, weft_error *e);
+uint64_t weft_mat_bytes(const weft_mat *mat); /* that a product with all of it reads */
 /* n float32 values, copied. */
 weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coef, weft_error *e);
 
@@ -340,6 +341,8 @@ void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x,
 void weft_pick_logits(weft_dev *dev, const weft_buf *logits, int n, const weft_pick *rules, const bool *allowed);
 /* Result i of the last weft_pick_tokens() or weft_pick_logits(); waits for it. */
 weft_status weft_read_pick(weft_dev *dev, int i, weft_picked *picked, weft_error *e);
+/* The raw logit of an id in that result, chosen or not: computed again, so it has to come before the next operator. */
+weft_status weft_read_logit(weft_dev *dev, int i, int32_t id, float *logit, weft_error *e);
 
 /* Rejection sampling (Leviathan et al. 2023, Chen et al. 2023): a draft drawn from q is kept with probability min(1, p / q); else
  * the token is drawn from max(p - q, 0), normalised. So the token has the law p whatever q is. Drafts must have been drawn by the

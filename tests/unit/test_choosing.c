@@ -1,5 +1,5 @@
-/* test_choosing.c: how tokens are chosen and what ends an answer, through drafts: every option by itself and all together gives, byte
- * for byte, what a run without drafts gives: ids, text, log-probabilities, reason, and the memory behind them, at every depth,
+/* test_choosing.c: how tokens are chosen and what ends an answer, through drafts: every option by itself and all together gives,
+ * byte for byte, what a run without drafts gives: ids, text, log-probabilities, reason, and the memory behind them, at every depth,
  * for every number of accepted drafts, in any company, for any chunk and thread count. What a run without drafts gives is what a
  * plain sampler in this file chooses from the logits of teacher-forced scoring. */
 #include <math.h>
@@ -70,6 +70,13 @@ static void note(const weft_event *ev, size_t n) {
             if (ev[i].n_top) memcpy(r->top[r->tokens], ev[i].top, (size_t)ev[i].n_top * sizeof *ev[i].top);
             r->tokens++;
         } else {
+            const weft_logprob *top;
+            int n_top;
+            while (
+                weft_request_prompt_logprob(ev[i].request, (size_t)r->prompts + 1, &r->prompt_logprob[r->prompts], &top, &n_top)) {
+                if (n_top) memcpy(r->prompt_top[r->prompts], top, (size_t)n_top * sizeof *top);
+                r->prompts++;
+            }
             r->ended = true;
             r->a.reason = ev[i].reason;
             r->end_token = ev[i].token;
@@ -173,7 +180,7 @@ static void set(weft_request_desc *d, int option) {
     case STOP_IDS: d->stop_ids = stop_ids, d->n_stop_ids = 2; break;
     case STOPS: d->stop = stops, d->n_stop = 2; break;
     case LOGPROBS: d->logprobs = true, d->top_logprobs = 7; break;
-    case PROMPT_LOGPROBS: break;
+    case PROMPT_LOGPROBS: d->prompt_logprobs = true, d->top_logprobs = 7; break;
     default: d->choice = 3;
     }
 }
@@ -269,10 +276,11 @@ static double log_sum(const float *raw, int n) {
 }
 
 static void right_logprobs(const float *raw, int vocab, int32_t id, float said, const weft_logprob *top, int n_top) {
+    const double most = 1e-5;
     double sum = log_sum(raw, vocab);
-    assert_true(fabs((double)said - ((double)raw[id] - sum)) < 1e-4);
+    assert_true(fabs((double)said - ((double)raw[id] - sum)) < most);
     for (int i = 0; i < n_top; i++) {
-        assert_true(fabs((double)top[i].logprob - ((double)raw[top[i].id] - sum)) < 1e-4);
+        assert_true(fabs((double)top[i].logprob - ((double)raw[top[i].id] - sum)) < most);
         if (i) assert_true(top[i].logprob <= top[i - 1].logprob);
     }
     if (n_top) assert_true(said <= top[0].logprob);
@@ -295,7 +303,7 @@ static void is_right(weft_engine *g, const weft_request_desc *d, const record *r
     if (r->end_token >= 0)
         assert_int_equal(choose(g, d, all.logits + (r->a.n - 1) * (size_t)g->info.vocab, r->a.ids, (size_t)r->tokens),
                          r->end_token);
-    assert_int_equal(r->prompts, 0);
+    assert_int_equal(r->prompts, d->prompt_logprobs ? d->n_prompt - 1 : 0);
     for (int i = 0; i < r->prompts; i++)
         right_logprobs(all.logits + (size_t)i * (size_t)g->info.vocab, g->info.vocab, r->a.ids[i + 1], r->prompt_logprob[i],
                        r->prompt_top[i], d->top_logprobs);
@@ -331,7 +339,7 @@ static void every_depth(weft_engine *g, weft_request_desc d, const record *base)
                 assert_true(r->a.stats.accepted[i] <= r->a.stats.drafted[i]);
                 accepted += r->a.stats.accepted[i];
             }
-            
+
             drop_record(r);
         }
     }
@@ -339,7 +347,8 @@ static void every_depth(weft_engine *g, weft_request_desc d, const record *base)
 }
 
 static weft_request_desc describe(const int32_t *prompt, double temperature) {
-    return (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = LENGTH, .temperature = temperature, .has_seed = true, .seed = 11};
+    return (weft_request_desc){
+        .prompt = prompt, .n_prompt = PROMPT, .max_tokens = LENGTH, .temperature = temperature, .has_seed = true, .seed = 11};
 }
 
 /* Every option alone, and all of them; other chunks and thread counts. */
@@ -436,13 +445,71 @@ static void options_in_company(void **state) {
     free(drafts);
 }
 
-/* Prompt and answer of different lengths, chunks of one row: a prompt's log-probabilities do not depend on them, and a prompt of
- * one token has none. */
+/* Prompts of different lengths, chunks of one row and more rows than a pick takes: a prompt's log-probabilities do not depend on
+ * them, nor on who shares the passes; they are known when the first token comes; a prompt of one token has none. */
+static void log_probabilities_of_prompts(void **state) {
+    (void)state;
+    static const struct { int threads, chunk; } ways[] = {{1, 1}, {3, 100}, {2, 256}};
+    static const int lengths[] = {1, 2, 7, 64, 65, 150};
+    enum { N = sizeof lengths / sizeof *lengths };
+    int32_t prompt[150];
+    make_prompt(prompt, 150, 31);
+    for (int m = 0; m < MODELS; m++) {
+        if (SLOW && models[m] == mini) continue;
+        record *alone[N];
+        weft_engine *g = open_model(models[m], 2, 40, 1);
+        for (int i = 0; i < N; i++) {
+            weft_request_desc d = describe(prompt, 0);
+            d.n_prompt = (size_t)lengths[i];
+            d.max_tokens = 3;
+            d.prompt_logprobs = true;
+            d.top_logprobs = i % 3 ? 5 : 0;
+            alone[i] = ask_fine(g, d);
+            is_right(g, &d, alone[i]);
+        }
+        weft_engine_close(g);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            g = open_model(models[m], ways[w].threads, ways[w].chunk, N);
+            record *together[N];
+            weft_request *r[N];
+            for (int i = 0; i < N; i++) {
+                weft_request_desc d = describe(prompt, 0);
+                d.n_prompt = (size_t)lengths[i];
+                d.max_tokens = 3;
+                d.prompt_logprobs = true;
+                d.top_logprobs = i % 3 ? 5 : 0;
+                d.user = together[i] = calloc(1, sizeof **together);
+                r[i] = submit(g, &d);
+            }
+            const weft_event *ev;
+            size_t n;
+            while (weft_run_step(g, &ev, &n)) {
+                note(ev, n);
+                for (int i = 0; i < N; i++) {
+                    float logprob;
+                    const weft_logprob *top;
+                    int n_top;
+                    bool known = weft_request_prompt_logprob(r[i], r[i]->n_prompt - 1, &logprob, &top, &n_top);
+                    assert_true(together[i]->tokens == 0 || known == (lengths[i] > 1));
+                    assert_false(weft_request_prompt_logprob(r[i], 0, &logprob, &top, &n_top));
+                    assert_false(weft_request_prompt_logprob(r[i], r[i]->n_prompt, &logprob, &top, &n_top));
+                }
+            }
+            for (int i = 0; i < N; i++) {
+                finish(r[i], &together[i]->a, true);
+                same(alone[i], together[i]);
+                drop_record(together[i]);
+            }
+            weft_engine_close(g);
+        }
+        for (int i = 0; i < N; i++) drop_record(alone[i]);
+    }
+}
 
 /* ---- ends ---------------------------------------------------------------------------------------------------------------- */
 
 /* A stop string anywhere in an answer, inside tokens and over several, with drafts that are all right: text up to it and nothing of
- * it, ids up to the token that completes it, and no memory beyond. */
+ * it, ids of the tokens that end before it, and no memory beyond the token that completes it. */
 static void stop_strings(void **state) {
     (void)state;
     weft_error e = {0};
@@ -465,8 +532,9 @@ static void stop_strings(void **state) {
         memcpy(stop, base->text + at, n);
         const char *found = strstr(base->text, stop);
         size_t begin = (size_t)(found - base->text);
-        int k = 0;
+        int k = 0, tokens = 0;
         while (k < base->tokens && base->text_at[k] < begin + n) k++;
+        while (tokens < k && base->text_at[tokens] <= begin) tokens++;
         if (k == base->tokens) continue; /* its last character came with the end */
         over_tokens += k && base->text_at[k - 1] > begin;
         inside += base->text_at[k] > begin + n;
@@ -485,7 +553,7 @@ static void stop_strings(void **state) {
                 assert_int_equal(r->end_token, -1);
                 assert_int_equal(r->n_text, begin);
                 assert_memory_equal(r->text, base->text, begin);
-                assert_int_equal(r->tokens, k);
+                assert_int_equal(r->tokens, tokens);
                 assert_int_equal(r->a.done, n_prompt + (size_t)k); /* what led to that token, not the token itself */
                 if (first) {
                     same_ids(&first->a, &r->a);
@@ -714,7 +782,8 @@ static void no_token(void **state) {
         float *slot = malloc(bytes);
         d.user = bad;
         d.ignore_end = true;
-        d.logprobs = true;
+        d.logprobs = after % 2;
+        d.prompt_logprobs = after == 2;
         d.repetition_penalty = 1.1;
         d.top_k = 5;
         good.user = mate;
@@ -744,7 +813,6 @@ static void no_token(void **state) {
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------------------ */
-
 
 /* Memory that runs out anywhere while a request with everything is submitted is an error that leaves nothing behind. */
 
@@ -778,6 +846,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_at_every_depth),
         cmocka_unit_test(options_in_company),
+        cmocka_unit_test(log_probabilities_of_prompts),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(end_tokens),
         cmocka_unit_test(exactly_min_tokens),

@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "engine_walks.h"
 
-enum { MODELS = 3, PROMPT = 30, VOCAB = 320, BYTES = 256 };
+enum { MODELS = 3, PROMPT = 30, VOCAB = 320, BYTES = 256, SILENT = VOCAB - 1 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { LENGTH = 24 };
 #else
@@ -34,14 +34,15 @@ static const char *const drafters[MODELS] = {NULL, NULL, "tests/data/golden/gemm
 static char scratch[200], folders[MODELS][300];
 static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
 
-/* Token b is byte b; the others are "[256]" and so on. Bytes that are no letters have the 256th letter and those behind it. */
+/* Token b is byte b; the others are "[256]" and so on, the last of them a control token without text. Bytes that are no letters
+ * have the 256th letter and those behind it. */
 static void write_tokenizer(FILE *f) {
     fputs("{\"version\": \"1.0\", \"added_tokens\": [", f);
     for (int id = BYTES; id < VOCAB; id++)
         fprintf(f,
                 "%s{\"id\": %d, \"content\": \"[%d]\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                "\"normalized\": false, \"special\": false}",
-                id > BYTES ? ", " : "", id, id);
+                "\"normalized\": false, \"special\": %s}",
+                id > BYTES ? ", " : "", id, id, id == SILENT ? "true" : "false");
     fputs("], \"normalizer\": null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
           "false, \"use_regex\": true}, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {",
           f);
@@ -113,6 +114,9 @@ static void put(record *r, const void *bytes, size_t n) {
 }
 
 static void note(const weft_event *ev, size_t n) {
+    float logprob;
+    const weft_logprob *top;
+    int n_top;
     for (size_t i = 0; i < n; i++, ev++) {
         record *r = weft_request_user(ev->request);
         assert_true(weft_str_add(&r->text, ev->text, ev->n_text));
@@ -122,6 +126,10 @@ static void note(const weft_event *ev, size_t n) {
         put(r, &ev->logprob, sizeof ev->logprob);
         for (int k = 0; k < ev->n_top; k++) put(r, &ev->top[k], sizeof ev->top[k]);
         if (ev->kind != WEFT_EVENT_END) continue;
+        for (size_t k = 1; weft_request_prompt_logprob(ev->request, k, &logprob, &top, &n_top); k++) {
+            put(r, &logprob, sizeof logprob);
+            for (int t = 0; t < n_top; t++) put(r, &top[t], sizeof *top);
+        }
         r->a.reason = ev->reason;
         r->stop = ev->stop;
         r->token = ev->token;
@@ -176,6 +184,7 @@ enum {
     MIN_P,
     CHOICE,
     LOGPROBS,
+    PROMPT_LOGPROBS,
     STOP,
     ALL,
     KINDS
@@ -213,6 +222,7 @@ static weft_request_desc request_of(int kind, bool warm) {
     if (kind == MIN_P || all) d.min_p = 0.02f;
     if (kind == CHOICE || all) d.choice = 3;
     if (kind == LOGPROBS || all) d.logprobs = true, d.top_logprobs = all ? 3 : 20;
+    if (kind == PROMPT_LOGPROBS || all) d.prompt_logprobs = true, d.top_logprobs = all ? 3 : 20;
     if (kind == STOP || all) d.stop = stops, d.n_stop = sizeof stops / sizeof *stops;
     return d;
 }
@@ -300,18 +310,24 @@ static void company_changes_nothing(void **state) {
 
 /* ---- ends ---------------------------------------------------------------------------------------------------------------- */
 
-/* With drafts that are all right, at every depth: what depth 0 says, and what is expected. Returns the record of depth 0. */
-static record *ends_alike(weft_engine *g, weft_request_desc d, const record *truth, int tokens, weft_end_reason reason) {
-    d.drafts = said(truth);
-    d.n_drafts = (size_t)n_said(truth);
+/* Drafts that are all right, and some of them: at every depth what depth 0 says, and what is expected. forwarded: generated tokens
+ * that the trunk has seen, of which `tokens` are the answer. Returns the record of depth 0. */
+static record *ends_alike(weft_engine *g, weft_request_desc d, const record *truth, int tokens, int forwarded,
+                          weft_end_reason reason) {
+    int32_t drafts[LENGTH];
     record *base = NULL;
-    for (d.depth = 0; d.depth <= 4; d.depth++) {
+    d.drafts = drafts;
+    d.n_drafts = (size_t)n_said(truth);
+    for (int way = 0; way < 9; way++) {
+        d.depth = (way + 1) / 2;
+        const int counts[] = {way % 2 ? d.depth : tokens % (d.depth + 1), way % 2 ? d.depth : forwarded % 2};
+        forced(drafts, said(truth), d.n_drafts, VOCAB, counts, 2, d.depth);
         record *r = answer_of(g, d);
         assert_int_equal(n_said(r), tokens);
         assert_int_equal(r->a.stats.tokens, tokens);
         assert_memory_equal(said(r), said(truth), (size_t)tokens * sizeof(int32_t));
         assert_int_equal(r->a.reason, reason);
-        assert_int_equal(r->a.done, reason == WEFT_END_LENGTH ? PROMPT + tokens - 1 : PROMPT + tokens);
+        assert_int_equal(r->a.done, PROMPT + forwarded);
         if (base) {
             same(base, r);
             drop_record(r);
@@ -335,9 +351,9 @@ static const char *first_stop(const char *text, const char *const *strings, size
     return best;
 }
 
-/* Every string of 1 to 12 bytes out of an answer's text, wherever tokens end in it: the text before it, not a byte of it, and the
- * tokens before the one that completes it (a stop string over several tokens; one inside of accepted drafts, at the last of them,
- * or just behind). */
+/* Every string of 1 to 24 bytes out of an answer's text, wherever tokens end in it: the text before it, not a byte of it, and the
+ * tokens that end before it begins (a stop string over several tokens, from the middle of one to the middle of another; inside of
+ * accepted drafts, at the last of them, or just behind). */
 static void stop_strings(void **state) {
     (void)state;
     weft_engine *g = open_subject(0, 2, 64, 1);
@@ -356,35 +372,38 @@ static void stop_strings(void **state) {
         assert_int_equal(weft_tokenizer_decode(g->tokenizer, said(truth), (size_t)i, false, &prefix[i], NULL), WEFT_OK);
     const char *text = weft_str_z(&prefix[LENGTH]);
     assert_string_equal(weft_str_z(&truth->text), text);
-    int split = 0;
+    int split[8] = {0}, inside = 0; /* over so many tokens; from the middle of one */
     for (size_t at = 0; at < prefix[LENGTH].n; at += 7)
-        for (size_t length = 1; length <= 12 && at + length <= prefix[LENGTH].n; length += 1 + at % 4) {
-            char stop[16], other[16];
+        for (size_t length = 1; length <= 24 && at + length <= prefix[LENGTH].n; length += 2 + at % 6) {
+            char stop[32], other[32];
             snprintf(stop, sizeof stop, "%.*s", (int)length, text + at);
             snprintf(other, sizeof other, "%.*s~", (int)length, text + at / 2); /* begins often, is never complete */
             const char *const two[] = {other, stop};
-            int which, tokens = 0;
+            int which, tokens = 0, last = 0;
             const char *found = first_stop(text, two, 2, &which);
             size_t before = (size_t)(found - text), end = before + strlen(two[which]);
-            while (prefix[tokens + 1].n < end) tokens++;
-            split += prefix[tokens].n > before;
+            while (prefix[tokens + 1].n <= before) tokens++;
+            while (prefix[last + 1].n < end) last++;
+            split[last - tokens + 1 < 7 ? last - tokens + 1 : 7]++;
+            inside += prefix[tokens].n < before;
             d.stop = two;
             d.n_stop = 2;
-            record *r = ends_alike(g, d, truth, tokens, WEFT_END_STOP);
+            record *r = ends_alike(g, d, truth, tokens, last, WEFT_END_STOP);
             assert_int_equal(r->stop, which);
             assert_int_equal(r->token, -1);
             assert_int_equal(r->text.n, before);
             assert_memory_equal(weft_str_z(&r->text), text, before);
             drop_record(r);
         }
-    assert_true(split > 10);
+    for (int i = 1; i <= 6; i++) assert_true(split[i] > 0);
+    assert_true(inside > 10);
     /* One that begins and is never completed holds nothing back for good. */
     char open[1024];
     snprintf(open, sizeof open, "%s~", text + prefix[LENGTH].n - 5);
     const char *const never[] = {open};
     d.stop = never;
     d.n_stop = 1;
-    record *r = ends_alike(g, d, truth, LENGTH, WEFT_END_LENGTH);
+    record *r = ends_alike(g, d, truth, LENGTH, LENGTH - 1, WEFT_END_LENGTH);
     assert_string_equal(weft_str_z(&r->text), text);
     drop_record(r);
     /* Nor does one that is complete before min_tokens end anything. */
@@ -392,7 +411,7 @@ static void stop_strings(void **state) {
     d.stop = any;
     d.n_stop = 4;
     d.min_tokens = LENGTH;
-    r = ends_alike(g, d, truth, LENGTH, WEFT_END_LENGTH);
+    r = ends_alike(g, d, truth, LENGTH, LENGTH - 1, WEFT_END_LENGTH);
     assert_string_equal(weft_str_z(&r->text), text);
     drop_record(r);
     for (int i = 0; i <= LENGTH; i++) weft_str_free(&prefix[i]);
@@ -400,8 +419,12 @@ static void stop_strings(void **state) {
     weft_engine_close(g);
 }
 
-/* Random texts in random pieces, zero bytes included: what is let out is the text before the first complete stop string, found byte
- * by byte; what is held is the beginning of one, the longest there is. */
+static uint32_t draw(uint32_t *seed, uint32_t n) {
+    return (uint32_t)(((uint64_t)(*seed = *seed * 1664525u + 1013904223u) * n) >> 32);
+}
+
+/* Random texts in random pieces, zero bytes included: what is found is the first complete stop string, found byte by byte; what is
+ * undecided is the beginning of one, the longest there is. */
 static void stop_strings_in_pieces(void **state) {
     (void)state;
     uint32_t seed = 1;
@@ -410,47 +433,178 @@ static void stop_strings_in_pieces(void **state) {
         char strings[MOST][8], text[TEXT];
         const char *list[MOST];
         int n = 1 + run % MOST, expected = -1, found = -1;
-        size_t before = TEXT;
+        size_t before = TEXT, begins, first = run % 3 ? 0 : draw(&seed, 9);
         for (int i = 0; i < n; i++) {
-            int length = 1 + (int)((seed = seed * 1664525u + 1013904223u) >> 16) % 6;
-            for (int k = 0; k < length; k++) strings[i][k] = "ab"[(seed = seed * 1664525u + 1013904223u) >> 30 & 1];
+            int length = 1 + (int)draw(&seed, 6);
+            for (int k = 0; k < length; k++) strings[i][k] = "ab"[draw(&seed, 2)];
             strings[i][length] = 0;
             list[i] = strings[i];
         }
-        for (int i = 0; i < TEXT; i++) text[i] = "abab\0aba"[(seed = seed * 1664525u + 1013904223u) >> 29];
-        for (size_t end = 1; end <= TEXT && expected < 0; end++)
+        for (int i = 0; i < TEXT; i++) text[i] = "abab\0aba"[draw(&seed, 8)];
+        for (size_t end = first + 1; end <= TEXT && expected < 0; end++)
             for (int i = 0; i < n; i++) {
                 size_t k = strlen(list[i]);
-                if (k > end || memcmp(text + end - k, list[i], k) != 0 || (expected >= 0 && end - k >= before)) continue;
+                if (first + k > end || memcmp(text + end - k, list[i], k) != 0 || (expected >= 0 && end - k >= before)) continue;
                 expected = i;
                 before = end - k;
             }
         weft_stop s;
-        weft_str out = {0};
+        weft_str all = {0};
         weft_error e;
         assert_int_equal(weft_stop_open(&s, list, (size_t)n, &e), WEFT_OK);
         for (size_t at = 0, piece; at < TEXT && found < 0; at += piece) {
-            piece = 1 + ((seed = seed * 1664525u + 1013904223u) >> 16) % 9;
+            piece = 1 + draw(&seed, 9);
             if (piece > TEXT - at) piece = TEXT - at;
-            assert_true(weft_str_add(&s.held, text + at, piece));
-            assert_int_equal(weft_stop_take(&s, false, &out, &found, &e), WEFT_OK);
-            if (found >= 0) break;
-            assert_int_equal(out.n + s.held.n, at + piece);
+            assert_true(weft_str_add(&all, text + at, piece));
+            found = weft_stop_search(&s, &all, first < all.n ? first : all.n, &begins);
             size_t longest = 0;
             for (int i = 0; i < n; i++)
-                for (size_t k = 1; k < strlen(list[i]) && k <= at + piece; k++)
-                    if (!memcmp(text + at + piece - k, list[i], k) && k > longest) longest = k;
-            assert_int_equal(s.held.n, longest);
+                for (size_t k = 1; k < strlen(list[i]) && first + k <= all.n; k++)
+                    if (!memcmp(text + all.n - k, list[i], k) && k > longest) longest = k;
+            if (found < 0) assert_int_equal(begins, all.n - longest);
         }
-        if (found < 0) assert_int_equal(weft_stop_take(&s, true, &out, &(int){0}, &e), WEFT_OK);
         assert_true((found < 0) == (expected < 0));
-        if (found >= 0) assert_string_equal(list[found], list[expected]);
-        assert_int_equal(s.held.n, 0);
-        assert_int_equal(out.n, before);
-        assert_memory_equal(weft_str_z(&out), text, before);
-        weft_str_free(&out);
+        if (found >= 0) {
+            assert_string_equal(list[found], list[expected]);
+            assert_int_equal(begins, before);
+        }
+        weft_str_free(&all);
         weft_stop_close(&s);
     }
+}
+
+/* A text that is written token by token, and where each token's bytes end in it. */
+enum { SCRIPT = 40 };
+typedef struct script {
+    int32_t ids[SCRIPT];
+    size_t end[SCRIPT];  /* of a token's bytes, */
+    size_t text[SCRIPT]; /* and of the whole characters then */
+    int n;
+    char bytes[SCRIPT * 5 + 1];
+} script;
+
+/* Letters a and b and e with an accent, alone, in tokens of several letters, split into two tokens with perhaps silence between. */
+static void write_script(script *s, uint32_t *seed) {
+    size_t at = 0;
+    s->n = 0;
+    while (s->n + 3 <= SCRIPT) {
+        int kind = (int)draw(seed, 8);
+        int32_t id = kind < 3 ? 'a' : kind < 5 ? 'b' : kind < 6 ? SILENT : kind < 7 ? BYTES + (int32_t)draw(seed, 3) : 0xC3;
+        for (int part = 0; part < 3; part++) {
+            if (part == 1 && (id != 0xC3 || draw(seed, 3))) continue;
+            if (part == 2 && id != 0xC3) continue;
+            int32_t one = part == 0 ? id : part == 1 ? SILENT : 0xA9;
+            if (one < BYTES) s->bytes[at++] = (char)one;
+            if (one >= BYTES && one != SILENT) at += (size_t)snprintf(s->bytes + at, 6, "[%d]", one);
+            s->ids[s->n] = one;
+            s->end[s->n] = at;
+            s->text[s->n++] = id == 0xC3 && part < 2 ? at - 1 : at;
+        }
+    }
+    s->bytes[at] = 0;
+}
+
+/* The script said by a request in steps of random length; events are logged, and checked for what is let out when. */
+static record *say(weft_engine *g, const script *s, weft_request_desc d, size_t plain, int expected, uint32_t *seed) {
+    record *r = calloc(1, sizeof *r);
+    weft_error e;
+    d.user = r;
+    weft_request *q = submit(g, &d);
+    for (int i = 0, left = 0; i < s->n && q->phase != WEFT_ENDED; i++) {
+        if (!left) left = 1 + (int)draw(seed, 5);
+        assert_int_equal(weft_answer_room(g, &e), WEFT_OK);
+        weft_picked picked = {.id = s->ids[i], .logit = -(float)i, .n_top = 1, .top_id = {i}};
+        assert_int_equal(weft_answer_add(q, &picked), WEFT_OK);
+        if (q->phase != WEFT_ENDED) { /* let out is what ends before the first place where a stop string may begin */
+            size_t open = s->text[i], n;
+            for (size_t at = plain; at < open; at++)
+                for (size_t k = 0; k < d.n_stop; k++)
+                    if (!strncmp(d.stop[k], s->bytes + at, s->text[i] - at)) open = at;
+            int out = 0;
+            while (out <= i && (s->end[out] <= open || out < d.min_tokens)) out++;
+            weft_request_ids(q, &n);
+            assert_int_equal(n, PROMPT + out);
+        }
+        if (i + 1 == s->n && q->phase != WEFT_ENDED) weft_answer_end(q, WEFT_END_LENGTH, -1);
+        if (--left && i + 1 < s->n && q->phase != WEFT_ENDED) continue;
+        weft_answer_publish(g);
+        note(g->events.list.v, g->events.list.n);
+        g->events.list.n = g->events.beside.n = 0;
+        weft_str_clear(&q->answer.text);
+    }
+    assert_int_equal(q->ids.n, PROMPT + (q->answer.stop.n && r->stop >= 0 ? expected : s->n));
+    finish(q, &r->a, false);
+    return r;
+}
+
+/* Random scripts: the answer is the tokens that end before the first stop string to be complete begins, its text all that stands
+ * before it; each token's event has its own text and log-probability, whatever comes in one step; without a stop string, or before
+ * min_tokens, everything comes. */
+static void tokens_of_a_stop_string_are_no_answer(void **state) {
+    (void)state;
+    weft_engine *g = open_subject(0, 1, 64, 1);
+    static const char *const pieces[] = {"a", "b", "\xC3\xA9", "[25", "6]", "]", "a\xC3\xA9"};
+    uint32_t seed = 7;
+    int stopped = 0, silent = 0, halved = 0, inside = 0;
+    for (int run = 0; run < 1500; run++) {
+        script s;
+        write_script(&s, &seed);
+        char strings[3][40];
+        const char *list[3];
+        weft_request_desc d = request_of(LOGPROBS, false);
+        d.n_stop = 1 + draw(&seed, 3);
+        d.stop = list;
+        d.min_tokens = run % 3 ? 0 : (int)draw(&seed, 12);
+        for (size_t i = 0; i < d.n_stop; i++) {
+            strings[i][0] = 0;
+            for (uint32_t k = 1 + draw(&seed, 5); k; k--) strcat(strings[i], pieces[draw(&seed, 7)]);
+            list[i] = strings[i];
+        }
+        size_t plain = d.min_tokens ? s.end[d.min_tokens - 1] : 0, before = 0, end = 0;
+        int which = -1, tokens = s.n, last = s.n;
+        const char *found = first_stop(s.bytes + plain, list, d.n_stop, &which);
+        if (found) {
+            before = (size_t)(found - s.bytes);
+            end = before + strlen(list[which]);
+            for (tokens = 0; s.end[tokens] <= before;) tokens++;
+            for (last = tokens; s.text[last] < end;) last++;
+            stopped++;
+            inside += before > (tokens ? s.end[tokens - 1] : 0);
+            halved += s.ids[last] == 0xA9 || s.ids[tokens] == 0xC3;
+            for (int i = tokens; i < last; i++) silent += s.ids[i] == SILENT;
+        }
+        record *r = say(g, &s, d, plain, last, &seed), *again = say(g, &s, d, plain, last, &seed);
+        assert_int_equal(r->a.reason, found ? WEFT_END_STOP : WEFT_END_LENGTH);
+        assert_int_equal(r->stop, found ? which : -1);
+        assert_int_equal(n_said(r), tokens);
+        assert_int_equal(r->a.stats.tokens, tokens);
+        assert_memory_equal(said(r), s.ids, (size_t)tokens * sizeof(int32_t));
+        assert_int_equal(r->text.n, found ? before : strlen(s.bytes));
+        assert_memory_equal(weft_str_z(&r->text), s.bytes, r->text.n);
+        assert_int_equal(r->log.n, again->log.n);
+        assert_memory_equal(r->log.p, again->log.p, r->log.n);
+        const char *log = r->log.p;
+        for (int i = 0; i < tokens; i++) {
+            int32_t head[6];
+            float logprob;
+            weft_logprob top;
+            size_t from = i ? s.text[i - 1] : 0;
+            memcpy(head, log, sizeof head);
+            assert_int_equal(head[1], s.ids[i]);
+            assert_int_equal(head[5], s.text[i] - from);
+            log += sizeof head;
+            assert_memory_equal(log, s.bytes + from, s.text[i] - from);
+            log += head[5];
+            memcpy(&logprob, log, sizeof logprob);
+            memcpy(&top, log + sizeof logprob, sizeof top);
+            assert_true(logprob == -(float)i && top.id == i);
+            log += sizeof logprob + sizeof top;
+        }
+        drop_record(r);
+        drop_record(again);
+    }
+    assert_true(stopped > 500 && stopped < 1400 && silent > 20 && halved > 100 && inside > 50);
+    weft_engine_close(g);
 }
 
 /* max_tokens, an end token and a stop id at each place of a block of accepted drafts. */
@@ -464,13 +618,13 @@ static void ends_inside_blocks(void **state) {
         for (int at = 1; at <= 12; at++) {
             d = plain;
             d.max_tokens = at;
-            drop_record(ends_alike(g, d, truth, at, WEFT_END_LENGTH));
+            drop_record(ends_alike(g, d, truth, at, at - 1, WEFT_END_LENGTH));
             int first = 0;
             while (said(truth)[first] != said(truth)[at]) first++;
             d = plain;
             d.stop_ids = &said(truth)[at];
             d.n_stop_ids = 1;
-            record *r = ends_alike(g, d, truth, first, WEFT_END_STOP);
+            record *r = ends_alike(g, d, truth, first, first, WEFT_END_STOP);
             assert_int_equal(r->token, said(truth)[at]);
             assert_int_equal(r->stop, -1);
             drop_record(r);
@@ -478,11 +632,11 @@ static void ends_inside_blocks(void **state) {
             int n_eos = c->n_eos, eos = c->eos[0];
             c->n_eos = 1;
             c->eos[0] = said(truth)[at];
-            drop_record(ends_alike(g, plain, truth, LENGTH, WEFT_END_LENGTH)); /* ignore_end goes on, */
-            drop_record(ends_alike(g, d, truth, first, WEFT_END_STOP));        /* but not over a stop id */
+            drop_record(ends_alike(g, plain, truth, LENGTH, LENGTH - 1, WEFT_END_LENGTH)); /* ignore_end goes on, */
+            drop_record(ends_alike(g, d, truth, first, first, WEFT_END_STOP));             /* but not over a stop id */
             d = plain;
             d.ignore_end = false;
-            drop_record(ends_alike(g, d, truth, first, WEFT_END_STOP));
+            drop_record(ends_alike(g, d, truth, first, first, WEFT_END_STOP));
             c->n_eos = n_eos;
             c->eos[0] = eos;
         }
@@ -745,6 +899,7 @@ static void impossible_values_are_refused(void **state) {
     REFUSED("top_logprobs", d.logprobs = true, d.top_logprobs = 21);
     REFUSED("top_logprobs", d.logprobs = true, d.top_logprobs = -1);
     REFUSED("top_logprobs without logprobs", d.top_logprobs = 1);
+    REFUSED("top_logprobs", d.prompt_logprobs = true, d.top_logprobs = 21);
     REFUSED("two logit biases", d.bias = twice, d.n_bias = 3);
     REFUSED("320", d.bias = beyond, d.n_bias = 1);
     REFUSED("not a number", d.bias = nan, d.n_bias = 1);
@@ -814,6 +969,7 @@ int main(void) {
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(stop_strings_in_pieces),
+        cmocka_unit_test(tokens_of_a_stop_string_are_no_answer),
         cmocka_unit_test(ends_inside_blocks),
         cmocka_unit_test(options_mean_what_they_say),
         cmocka_unit_test(logprobs_are_raw),

@@ -110,7 +110,7 @@ static void test_drafts_are_tried_again(void **state) {
         weft_depths_explore(&c, &w, 1);
         tried += w.depth > 0;
     }
-    assert_true(tried >= 80 && tried <= 160); /* ever more rarely */
+    assert_true(tried >= 20 && tried <= 80); /* ever more rarely */
     for (int i = 0; i < 60; i++) weft_costs_link(&c, 5);
     weft_depths_choose(&c, 1, &w, 1);
     assert_true(w.depth >= 3);
@@ -125,9 +125,23 @@ static void test_costs_are_monotone(void **state) {
     weft_costs_pass(&c, 12, 2000);
     for (int r = 2; r <= 200; r++) assert_true(weft_costs_at(&c, r) >= weft_costs_at(&c, r - 1));
     assert_true(weft_costs_at(&c, 6) == 1000);
-    for (int i = 0; i < 200; i++) weft_costs_pass(&c, 1, 4000); /* the machine got slower */
-    assert_true(weft_costs_at(&c, 1) > 3500);
     weft_costs_pass(&c, 1000000, 5); /* more rows than are kept apart */
+    /* A machine that got slower is slower for all: the ratios stay, though one of them is measured again and again. */
+    for (int i = 0; i < 400; i++) weft_costs_pass(&c, 12, 8000);
+    double ratio = weft_costs_at(&c, 12) / weft_costs_at(&c, 1);
+    assert_true(ratio > 1.8 && ratio < 3.5);
+    for (int i = 0; i < 60; i++) weft_costs_pass(&c, 1, 4000);
+    ratio = weft_costs_at(&c, 12) / weft_costs_at(&c, 1);
+    assert_true(ratio > 1.8 && ratio < 2.6);
+    weft_costs cold = {0}; /* a first pass in cold memory, then interruptions */
+    weft_costs_pass(&cold, 1, 50000);
+    weft_costs_pass(&cold, 4, 1500);
+    for (int i = 0; i < 40; i++) {
+        weft_costs_pass(&cold, 1, 1000);
+        weft_costs_pass(&cold, 4, i % 8 ? 1500 : 40000);
+    }
+    ratio = weft_costs_at(&cold, 4) / weft_costs_at(&cold, 1);
+    assert_true(ratio > 1.35 && ratio < 1.75);
     weft_acceptance a = {0};
     for (int i = 0; i < 200; i++) weft_acceptance_learn(&a, 2, WEFT_DRAFTER_MODEL, false);
     assert_true(weft_acceptance_at(&a, 2, WEFT_DRAFTER_MODEL) < 0.01f);

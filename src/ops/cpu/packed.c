@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/dirs.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -43,7 +44,7 @@ _Static_assert(sizeof(header) == 64, "the header has no holes");
 struct weft_packed {
     weft_pool *pool;
     header header; /* of the file that is wanted */
-    char label[WEFT_STEM + 1];
+    char label[WEFT_LABEL + 1];
     weft_str dir, path;         /* of the file; empty: nothing is kept */
     weft_map map;               /* the file; closed: none */
     WEFT_VEC(uint8_t *) blocks; /* the blobs where there is no file: blocks of their own, so that sanitizers see where each ends */
@@ -209,7 +210,7 @@ static weft_status find_or_create(weft_packed *p, const weft_packed_desc *d, wef
     weft_error why = {0};
     char source[33];
     size_t bytes = (size_t)p->header.bytes;
-    weft_file_stem(p->label, d->label);
+    weft_cache_label(p->label, d->label);
     source_text(d->source, source);
     if (!weft_str_addz(&p->dir, d->dir) ||
         !weft_str_addf(&p->path, "%s/%s-%s-%016llx" SUFFIX, d->dir, p->label, source, (unsigned long long)d->layout))
@@ -317,8 +318,8 @@ static void consider(void *ctx, const char *name, const char *path) {
 }
 
 weft_status weft_packed_find(weft_packed_info *info, const char *dir, const char *label, const uint8_t source[16], weft_error *e) {
-    char name[WEFT_STEM + 1], text[33];
-    weft_file_stem(name, label);
+    char name[WEFT_LABEL + 1], text[33];
+    weft_cache_label(name, label);
     source_text(source, text);
     search f = {.label = name, .source = text, .path = &info->path, .ok = true};
     for_files(dir, consider, &f);

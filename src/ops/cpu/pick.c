@@ -52,6 +52,10 @@ typedef struct pick_job {
     weft_acts acts;
 } pick_job;
 
+size_t pick_last_bytes(void) {
+    return sizeof(pick_job);
+}
+
 static weft_columns columns_of(const pick_job *j, int piece) {
     int first = piece * PIECE, left = j->columns.n - first;
     return weft_columns_part(&j->columns, first, left < PIECE ? left : PIECE);
@@ -183,6 +187,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
 static void run_pieces(const pick_job *j) {
     weft_pool_run(j->d->pool, pieces(j->columns.n), pick_piece, (void *)(uintptr_t)j);
     for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
+    *(pick_job *)j->d->pick_last = *j;
 }
 
 /* Sets the device's error, once. */
@@ -251,5 +256,17 @@ weft_status weft_read_pick(weft_dev *d, int i, weft_picked *picked, weft_error *
     }
     if (i < 0 || i >= d->pick_rows) return weft_fail(e, WEFT_EINVAL, "result %d of %d", i, d->pick_rows);
     *picked = d->picked[i];
+    return WEFT_OK;
+}
+
+weft_status weft_read_logit(weft_dev *d, int i, int32_t id, float *logit, weft_error *e) {
+    const pick_job *j = d->pick_last;
+    if (d->step && d->status != WEFT_OK) {
+        if (e) *e = d->error;
+        return d->status;
+    }
+    if (!j || !j->d || i < 0 || i >= j->n || weft_column_of(&j->columns, id) < 0)
+        return weft_fail(e, WEFT_EINVAL, "the logit of id %d in result %d: there is none", id, i);
+    *logit = raw_logit(j, i, id);
     return WEFT_OK;
 }
