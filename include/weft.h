@@ -79,9 +79,9 @@ typedef struct weft_config {
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
      * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
      * What `weft tune` measured lies in the same folder, or in "tuned" in place of "packed" where that is chosen here, and is read
-     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it. So does, with
-     * "drafts" in place of "packed", for checkpoints of more than 65536 ids with a drafter, how often each id was generated, so that
-     * drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
+     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it.
+     * There too, or in "drafts", lies for checkpoints of more than 65536 ids with a drafter how often each id was
+     * generated, so that drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
     const char *cache_dir;
 } weft_config;
 

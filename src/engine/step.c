@@ -17,8 +17,6 @@
 /* The trials of a request's drafts and the draw behind the last, whose distributions are rows `kept` and on; how many there are. */
 static int add_trials(weft_request *r, int n, int kept) {
     weft_engine *g = r->engine;
-    int n_ids;
-    const int32_t *ids = weft_model_draft_ids(g->model, &n_ids);
     r->trial = n;
     for (int j = 0; j <= r->n_draft; j++) {
         bool drawn = j < r->n_draft && r->draft_from[j] == WEFT_DRAFTER_MODEL;
@@ -26,7 +24,7 @@ static int add_trials(weft_request *r, int n, int kept) {
                                       .p_row = kept + j,
                                       .q = drawn ? g->kept_drafts : NULL,
                                       .q_row = weft_draft_row(r, j),
-                                      .q_ids = drawn ? ids : NULL,
+                                      .q_ids = drawn ? g->draft_ids : NULL,
                                       .draft = j < r->n_draft ? r->draft[j] : -1,
                                       .follows = j > 0,
                                       .sampler = r->choosing.sampler,
@@ -237,7 +235,8 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
         if (r->certain) add_times(&r->stats, &t, prefill, (uint64_t)r->row, (uint64_t)(r->certain + r->n_draft), all);
     }
     if (!prefill) weft_costs_pass(&g->costs, step.n_rows, t.end - t.gather);
-    if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;
+    g->pass_bytes = weft_dev_traffic(g->dev) - traffic;
+    if (!prefill) g->stats.decode_bytes += g->pass_bytes;
 #ifndef NDEBUG
     const char *broken = weft_engine_check(g);
     if (broken) return weft_fail(e, WEFT_EINVAL, "internal fault: %s", broken);
