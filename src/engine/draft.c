@@ -79,12 +79,16 @@ void weft_draft_judged(weft_request *r, int i, bool right) {
 /* ---- the chain ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether this request is to have one more draft, from `from`, with its part of a link. */
-static bool goes_on(const weft_request *r, weft_drafter from, double link_ns) {
+static bool goes_on(weft_request *r, weft_drafter from, double link_ns) {
     const weft_engine *g = r->engine;
     if (r->n_draft >= r->most) return false;
     if (r->n_draft < r->want || r->depth != WEFT_DEPTH_AUTO) return r->n_draft < r->want;
-    double right = r->running * (double)weft_acceptance_at(&r->accepted[r->mode][from], r->n_draft, from);
-    return weft_depth_pays(&g->costs, g->rate, g->planned, right, link_ns);
+    float next[WEFT_MAX_DEPTH];
+    for (int i = r->n_draft; i < r->most; i++) next[i - r->n_draft] = weft_acceptance_hoped(&r->accepted[r->mode][from], i, from);
+    bool pays = weft_depth_pays(&g->costs, g->rate, g->planned, r->running, next, r->most - r->n_draft, link_ns);
+    if (pays || !r->extra) return pays;
+    r->extra = false;
+    return true;
 }
 
 static void add_drawn(weft_request *r, int32_t id, double sure) {
@@ -193,14 +197,19 @@ static void choose_depths(weft_engine *g) {
     g->planned = rows - chained; /* a chain counts its drafts as they come */
     if (!n || (rows <= WEFT_COST_ROWS && (g->costs.pass_ns[rows] == 0 || g->costs.passes % MEASURE == 0))) return;
     g->rate = weft_depths_choose(&g->costs, rows, g->wishes, n);
-    bool exploring = weft_depths_explore(&g->costs, g->wishes, n);
+    bool link = false;
+    for (int i = 0; i < n; i++) {
+        rows += g->wishes[i].depth;
+        link |= g->wishes[i].from == WEFT_DRAFTER_MODEL;
+    }
+    bool exploring = weft_depths_explore(&g->costs, rows, n, link);
     for (int i = 0; i < n; i++) {
         weft_request *r = g->wishes[i].request;
-        r->want = g->wishes[i].depth;
-        if (g->wishes[i].from == WEFT_DRAFTER_LOOKUP)
-            g->planned += r->want;
-        else if (r->want && !exploring)
-            r->want = 1; /* from there on the chain sees for itself */
+        bool lookup = g->wishes[i].from == WEFT_DRAFTER_LOOKUP;
+        int paying = g->wishes[i].depth;
+        r->extra = exploring && paying && !lookup; /* where the chain sees that it does not pay to go on */
+        r->want = !lookup && paying ? 1 : paying + (exploring && paying < r->most);
+        if (lookup) g->planned += r->want;
     }
 }
 

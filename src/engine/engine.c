@@ -506,6 +506,7 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
     memcpy(r->accepted, g->accepted, sizeof r->accepted);
+    for (int i = 0; i < WEFT_MODES * WEFT_DRAFTERS; i++) weft_acceptance_begin(&r->accepted[i / WEFT_DRAFTERS][i % WEFT_DRAFTERS]);
     r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);

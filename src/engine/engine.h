@@ -65,6 +65,7 @@ struct weft_request {
     double running;                     /* how likely all of them are right */
     int most;                           /* drafts that this step can use */
     int want;                           /* that it is to make; of a chain whose depth is what pays: at least */
+    bool extra;                         /* and one more than pays, to see */
     bool linking;                       /* the chain goes on */
     weft_mode mode;                     /* what the answer is at now */
     weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS];

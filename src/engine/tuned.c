@@ -199,14 +199,14 @@ weft_status weft_tuned_read(weft_tuned *t, const char *path, const weft_tuned_ke
     WEFT_TRY(weft_file_read(path, LARGEST, &text, &n, e));
     weft_status s = weft_tuned_parse(t, text, n, e);
     weft_free(text);
+    if (t->version[0] && strcmp(t->version, WEFT_VERSION) != 0) /* whose tables may look different */
+        return weft_fail(e, WEFT_ESUPPORT, "%s: was measured by version %s", path, t->version);
     if (s != WEFT_OK) {
         weft_fail_in(e, path);
         return s;
     }
     const char *other = difference(&t->key, key);
     if (other) return weft_fail(e, WEFT_EINVAL, "%s: was measured with %s", path, other);
-    if (strcmp(t->version, WEFT_VERSION) != 0)
-        return weft_fail(e, WEFT_ESUPPORT, "%s: was measured by version %s", path, t->version);
     snprintf(t->key.model, sizeof t->key.model, "%s", key->model); /* as it is called here: the same weights */
     return WEFT_OK;
 }

@@ -128,6 +128,9 @@ static void test_another_key(void **state) {
     assert_int_equal(weft_tuned_write(&t, path, &e), WEFT_OK);
     assert_int_equal(weft_tuned_read(&back, path, &some_key, &e), WEFT_ESUPPORT);
     assert_non_null(strstr(e.text, "0.0.1"));
+    static const char unlike[] = "{\"version\": \"9.9\", \"what\": \"that one does not know\"}";
+    assert_int_equal(weft_file_write(path, unlike, sizeof unlike - 1, &e), WEFT_OK);
+    assert_int_equal(weft_tuned_read(&back, path, &some_key, &e), WEFT_ESUPPORT);
 }
 
 /* Every beginning of the file, and the file with each byte changed to some others: refused, or a table whose numbers are in range
