@@ -188,10 +188,10 @@ static void check(const subject *s) {
         }
         same(s, want[0], want[2], n, "greedy by rejection", 0, 1);
         weft_engine_stats(g, &stats);
+        const weft_judged *by = &stats.by[WEFT_DRAFTER_LOOKUP];
         for (int i = 0; i < WEFT_MAX_DEPTH; i++) {
             drafted += stats.drafted[i], accepted += stats.accepted[i];
-            found += stats.by[WEFT_DRAFTER_LOOKUP].drafted[i];
-            looked_up += stats.by[WEFT_DRAFTER_LOOKUP].accepted[i];
+            found += by->drafted[i], looked_up += by->accepted[i];
         }
         weft_engine_close(g);
     }
