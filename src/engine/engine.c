@@ -332,6 +332,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_r
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
+    if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts among %d of %d ids", n_draft_ids, g->info.vocab);
     return read_tuned(g, e);
 }
 
