@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "engine/engine.h"
 #include "law_models.h"
 #include "token_law.h"
 
@@ -27,15 +28,18 @@ static int times = 1;
 
 /* ---- models -------------------------------------------------------------------------------------------------------------- */
 
-typedef enum model { HYBRID, DENSE, MAMBA, ASSISTED, ORDERED, MODELS } model;
+typedef enum model { HYBRID, FEW, DENSE, MAMBA, ASSISTED, ORDERED, MODELS } model;
 static const struct {
     const char *folder, *draft;
+    int ids; /* drafts are made of so many; 0: of all */
 } models[MODELS] = {
-    [HYBRID] = {hybrid, NULL}, /* two layers and an MTP head */
-    [DENSE] = {dense, NULL},   /* one layer and no drafter */
-    [MAMBA] = {"tests/data/golden/nemotron_h-mtp", NULL},
-    [ASSISTED] = {"tests/data/golden/gemma4-assistant/target", "tests/data/golden/gemma4-assistant/assistant"},
-    [ORDERED] = {"tests/data/golden/gemma4-assistant-ordered/target", "tests/data/golden/gemma4-assistant-ordered/assistant"},
+    [HYBRID] = {.folder = hybrid}, /* two layers and an MTP head */
+    [FEW] = {.folder = hybrid, .ids = 4},
+    [DENSE] = {.folder = dense}, /* one layer and no drafter */
+    [MAMBA] = {.folder = "tests/data/golden/nemotron_h-mtp"},
+    [ASSISTED] = {.folder = "tests/data/golden/gemma4-assistant/target", .draft = "tests/data/golden/gemma4-assistant/assistant"},
+    [ORDERED] = {.folder = "tests/data/golden/gemma4-assistant-ordered/target",
+                 .draft = "tests/data/golden/gemma4-assistant-ordered/assistant"},
 };
 
 /* ---- a run --------------------------------------------------------------------------------------------------------------- */
@@ -120,7 +124,9 @@ static weft_engine *open_for(const run *r) {
                      .max_requests = BATCH,
                      .max_depth = WEFT_MAX_DEPTH,
                      .cache_dir = ""};
-    if (weft_engine_open(&g, &c, &e) != WEFT_OK) fail_msg("%s", e.text);
+    weft_reduction few = {.above = models[r->model].ids, .ids = models[r->model].ids};
+    weft_status s = few.ids ? weft_engine_open_reduced(&g, &c, few, &e) : weft_engine_open(&g, &c, &e);
+    if (s != WEFT_OK) fail_msg("%s", e.text);
     return g;
 }
 
@@ -152,7 +158,7 @@ static void check(const run *r, weft_accept accept, weft_engine *g, law *l) {
         drafted += s.drafted[i] - before.drafted[i];
         kept += s.accepted[i] - before.accepted[i];
     }
-    printf("%-9s %-42s %8d  %5.2f  %5.1f%%  %8.1f %5d  %+5.2f\n", accept == WEFT_ACCEPT_COUPLED ? "coupled" : "rejection", r->name,
+    printf("%-9s %-50s %8d  %5.2f  %5.1f%%  %8.1f %5d  %+5.2f\n", accept == WEFT_ACCEPT_COUPLED ? "coupled" : "rejection", r->name,
            n, (double)(s.tokens - before.tokens) / (double)(s.rows - before.rows),
            drafted ? 100.0 * (double)kept / (double)drafted : 0.0, f.chi, f.dof, f.z);
     fflush(stdout);
@@ -186,6 +192,9 @@ static void heads(void **state) {
         RUN("head, depth 4", HYBRID, 300, one, 3, 4, 0, 0, .temperature = 1),
         RUN("head, depth 8", HYBRID, 30, one, 2, 8, 0, 0, .temperature = 1.3),
         RUN("head, greedy", HYBRID, 1, one, 3, 4, 0, PERHAPS, .temperature = 0),
+        RUN("head with 4 ids of 16, 3 letters of 5, depth 3", FEW, 100, one, 5, 3, 0, 0, .temperature = 1),
+        RUN("head with 4 ids, top-p, penalties, depth 4", FEW, 50, one, 4, 4, 0, 0, .temperature = 1.3, .top_p = 0.9f,
+            .frequency_penalty = 0.5f),
         RUN("head of Nemotron-H, depth 3", MAMBA, 10, one, 3, 3, 0, 0, .temperature = 1.3),
         RUN("assistant, depth 3", ASSISTED, 10, one, 3, 3, 0, 0, .temperature = 1),
         RUN("assistant that scores some ids, depth 2", ORDERED, 10, one, 3, 2, 0, 0, .temperature = 1),
@@ -201,6 +210,7 @@ static void lookups(void **state) {
         RUN("long matches beside a head, depth 4", HYBRID, 30, sevens, 3, 4, 0, LOOKUP, .temperature = 1),
         RUN("a link and what was looked up, depth 2", HYBRID, 50, pairs, 3, 2, 0, LOOKUP, .temperature = 1.3),
         RUN("a link and what was looked up, depth 4", HYBRID, 150, pairs, 3, 4, 0, LOOKUP, .temperature = 0.7),
+        RUN("a link of 4 ids and what was looked up, depth 4", FEW, 50, pairs, 4, 4, 0, LOOKUP, .temperature = 1),
         RUN("depth by what pays, lookup", HYBRID, 50, pairs, 3, WEFT_DEPTH_AUTO, 6, LOOKUP, .temperature = 1),
         RUN("depth by what pays, head", HYBRID, 100, one, 3, WEFT_DEPTH_AUTO, 6, 0, .temperature = 1),
     };
@@ -303,7 +313,7 @@ int main(int argc, char **argv) {
     };
     if (law_make_models() != 0) return 1;
     if (argc > 1) times = atoi(argv[1]) > 0 ? atoi(argv[1]) : 1;
-    printf("%-9s %-42s %8s  %5s  %6s  %8s %5s  %5s\n", "drafts", "run", "answers", "t/row", "kept", "chi2", "dof", "z");
+    printf("%-9s %-50s %8s  %5s  %6s  %8s %5s  %5s\n", "drafts", "run", "answers", "t/row", "kept", "chi2", "dof", "z");
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     law_drop_models();
     return failed;
