@@ -95,7 +95,7 @@ static weft_status run_round(tune *t, weft_error *e) {
 /* Nothing that an older table said takes part. */
 static weft_status measure(tune *t, weft_error *e) {
     double unused;
-    weft_engine_forget(t->g);
+    weft_engine_benchmark(t->g);
     progress(t, 0);
     WEFT_TRY(answer(t, 0, 0, &unused, e));
     WEFT_TRY(answer(t, 0, WEFT_MAX_DEPTH, &unused, e));
