@@ -277,7 +277,9 @@ static weft_status open_tune(tune *t, weft_error *e) {
                      .max_depth = WEFT_MAX_DEPTH,
                      .cache_dir = weft_cli_cache(o->cache)};
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[Kloading %s", o->model);
-    WEFT_TRY(weft_engine_open(&t->g, &c, e));
+    weft_status s = weft_engine_open(&t->g, &c, e);
+    if (s == WEFT_ENOMEM) return weft_fail(e, s, "%s; weft tune itself asks for no more than its prompts and --tokens", e->text);
+    WEFT_TRY(s);
     weft_engine_info(t->g, &t->info);
     return WEFT_OK;
 }
