@@ -95,7 +95,7 @@ static weft_status run_round(tune *t, weft_error *e) {
 /* Nothing that an older table said takes part. */
 static weft_status measure(tune *t, weft_error *e) {
     double unused;
-    weft_engine_forget(t->g);
+    weft_engine_benchmark(t->g);
     progress(t, 0);
     WEFT_TRY(answer(t, 0, 0, &unused, e));
     WEFT_TRY(answer(t, 0, WEFT_MAX_DEPTH, &unused, e));
@@ -277,7 +277,9 @@ static weft_status open_tune(tune *t, weft_error *e) {
                      .max_depth = WEFT_MAX_DEPTH,
                      .cache_dir = weft_cli_cache(o->cache)};
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[Kloading %s", o->model);
-    WEFT_TRY(weft_engine_open(&t->g, &c, e));
+    weft_status s = weft_engine_open(&t->g, &c, e);
+    if (s == WEFT_ENOMEM) return weft_fail(e, s, "%s; weft tune itself asks for no more than its prompts and --tokens", e->text);
+    WEFT_TRY(s);
     weft_engine_info(t->g, &t->info);
     return WEFT_OK;
 }

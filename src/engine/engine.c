@@ -381,7 +381,8 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g);
 }
 
-void weft_engine_forget(weft_engine *g) {
+void weft_engine_benchmark(weft_engine *g) {
+    weft_str_clear(&g->usage.path);
     g->costs = (weft_costs){0};
     g->sureness = (weft_sureness){0};
     memset(g->accepted, 0, sizeof g->accepted);

@@ -182,8 +182,9 @@ static inline int weft_draft_row(const weft_request *r, int i) {
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
 
-/* Benchmarks: nothing that was measured or loaded counts any more in the choice of depths. */
-void weft_engine_forget(weft_engine *g);
+/* For benchmarks: depths are chosen as if nothing had been measured or loaded, and what is said from now on is not kept as what
+ * this user's models say. */
+void weft_engine_benchmark(weft_engine *g);
 
 /* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
 weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);
