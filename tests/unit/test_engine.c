@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "engine_walks.h"
 #include "forge/synth.h"
+#include "sanitizers.h"
 
 static char forged[2][300]; /* folders of models that this program makes: a mixture of 4 bits, a dense model of 8 */
 static const char *const models[] = {
@@ -38,9 +39,9 @@ static int n_models = MODELS;
  * sanitizers ten times that. */
 static int length_for(int model) {
     int length = precise ? (model == MINI ? LENGTH / 10 : LENGTH / 2) : isa ? LENGTH / 5 : LENGTH;
-#if defined(__SANITIZE_THREAD__)
+#if THREAD_SANITIZER
     return model == MINI ? LENGTH / 15 : length / 10;
-#elif defined(__SANITIZE_ADDRESS__)
+#elif ADDRESS_SANITIZER
     return model == MINI ? LENGTH / 15 : length / 4;
 #else
     return length;
