@@ -183,3 +183,10 @@ double weft_uniform(const weft_sampler *s, uint32_t index, weft_purpose purpose)
     uint64_t bits = (uint64_t)out[1] << 32 | out[0];
     return ((double)(bits >> 12) + 0.5) * 0x1p-52;
 }
+
+uint64_t weft_draft_seed(uint64_t seed, uint32_t depth) {
+    const uint32_t counter[4] = {0, depth, 0, (uint32_t)WEFT_FOR_DRAFT};
+    uint32_t out[4];
+    weft_philox(seed, counter, out);
+    return (uint64_t)out[1] << 32 | out[0];
+}
