@@ -196,8 +196,7 @@ typedef struct weft_request_desc {
     size_t n_stop_ids;
     bool ignore_end;      /* the model's end tokens do not end the answer (tests, benchmarks) */
     bool logprobs;        /* events tell each token's log-probability, */
-    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt, each after a row of the output head: takes time
-                           */
+    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt: a row of the output head for each, takes time */
     int top_logprobs;     /* both with those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
 
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
@@ -281,7 +280,7 @@ typedef struct weft_stats {
     uint64_t passes;                                            /* trunk calls (of a request: in which it had rows) */
     uint64_t verify_passes;                                     /* those of them with drafts (of a request: with its own) */
     uint64_t rows;                                              /* rows in passes, speculative ones included */
-    uint64_t draft_steps;                                       /* calls of the MTP head to draft */
+    uint64_t draft_steps;                                       /* calls of the MTP head to draft (of a request: for it) */
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* as weft_judged, of all drafters */
     weft_judged by[WEFT_DRAFTERS];
     /* Times of steps in nanoseconds. A request has of each step the part that its rows have of the step's, so that times of

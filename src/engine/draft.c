@@ -151,8 +151,7 @@ static void go_on_with_lookup(weft_request *r) {
     }
 }
 
-/* One depth: a row for each of the first n of drafting[]. Some may have stopped: their rows stay, so that the others keep theirs.
- */
+/* One depth: a row for each of the first n of drafting[]. Those that have stopped keep theirs, so that no other row moves. */
 static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     uint64_t start = weft_now_ns();
     int linking = 0;
@@ -177,8 +176,8 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         weft_request *r = g->drafting[i];
         weft_picked picked = {0};
         s = weft_read_pick(g->dev, i, &picked, e);
-        r->stats.draft_steps++;
         if (!r->linking) continue;
+        r->stats.draft_steps++;
         double sure = picked.id < 0 ? 0 : weft_exp((double)picked.logit - (double)picked.log_sum);
         if (r->trace) {
             picked.id = weft_trace_draft(r->trace, r->ids.n - r->n_prompt, depth, g->info.vocab, picked.id);

@@ -42,6 +42,10 @@ const char *weft_rule_fault(const weft_rule *r, int vocab) {
     return r->shaping ? shaping_fault(r->shaping, vocab) : NULL;
 }
 
+bool weft_penalises(const weft_shaping *s) {
+    return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
+}
+
 bool weft_rule_truncates(const weft_rule *r) {
     const weft_shaping *s = r->shaping;
     return s && !weft_greedy(&r->sampler) && (s->top_k > 0 || (s->top_p > 0 && s->top_p < 1) || s->min_p > 0);
@@ -109,10 +113,6 @@ static void penalise(const weft_rule *r, float *y, const weft_columns *c) {
     }
 }
 
-static bool penalises(const weft_shaping *s) {
-    return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
-}
-
 void weft_shape_part(const weft_rule *r, float *y, const weft_columns *c) {
     const weft_shaping *s = r->shaping;
     if (!c->n) return;
@@ -131,7 +131,7 @@ void weft_shape_part(const weft_rule *r, float *y, const weft_columns *c) {
         if (at < 0) continue;
         y[at] = s->bias[i].add > -INFINITY && y[at] != -INFINITY ? held((double)y[at] + (double)s->bias[i].add) : -INFINITY;
     }
-    if (penalises(s)) penalise(r, y, c);
+    if (weft_penalises(s)) penalise(r, y, c);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------------------------------------ */

@@ -65,6 +65,8 @@ typedef struct weft_rule {
 
 /* Why a rule cannot be: what is out of range, as the end of a sentence; NULL: it can. */
 const char *weft_rule_fault(const weft_rule *rule, int vocab);
+/* Whether penalties are in force: what has been seen counts. */
+bool weft_penalises(const weft_shaping *shaping);
 /* Whether the support needs the whole row: top_k, top_p or min_p is in force (temperature 0 needs none of them). */
 bool weft_rule_truncates(const weft_rule *rule);
 
