@@ -229,7 +229,12 @@ static void forced_ids_are_kept(void **state) {
         const weft_request_desc rules[] = {
             {.allowed = only, .n_allowed = 1, .max_tokens = FORCED},
             {.banned = others, .n_banned = n_others, .max_tokens = FORCED},
-            {.allowed = either, .n_allowed = 2, .stop_ids = end, .n_stop_ids = 1, .min_tokens = FORCED, .max_tokens = FORCED + FREE},
+            {.allowed = either,
+             .n_allowed = 2,
+             .stop_ids = end,
+             .n_stop_ids = 1,
+             .min_tokens = FORCED,
+             .max_tokens = FORCED + FREE},
         };
         for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
             for (int depth = 1; depth <= DEEPEST; depth++)
