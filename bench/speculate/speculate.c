@@ -170,7 +170,7 @@ static void print_times(bench *b) {
     double one = weft_pace_pass_ns(&b->times, 1), link = weft_pace_link_ns(&b->times);
     if (one <= 0) return;
     printf("T(1) %.3f ms; T(rows) / T(1):", 1e-6 * one);
-    for (int r = 2; r <= WEFT_PACE_ROWS; r++)
+    for (int r = 2; r <= WEFT_TUNED_ROWS; r++)
         if (b->times.pass[r].n) printf(" T(%d) %.3f", r, weft_pace_pass_ns(&b->times, r) / one);
     if (link > 0) printf("; a link %.3f", link / one);
     printf("\n");
@@ -188,7 +188,7 @@ static weft_status encode_file(const bench *b, const char *path, weft_ids *ids, 
     return s;
 }
 
-/* Random ids, of the frequent ones where the drafter has a head for these: a text mostly consists of them, and --loss has the rest. */
+/* Random ids, of the frequent ones where the drafter has a head for these: most of a text is of them, and --loss has the rest. */
 static weft_status add_random(const bench *b, int round, uint32_t stream, size_t n, weft_ids *ids, weft_error *e) {
     int kinds;
     const int32_t *frequent = weft_model_draft_ids(b->g->model, &kinds);

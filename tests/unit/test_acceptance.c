@@ -12,9 +12,10 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "sanitizers.h"
 #include "weft.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { PLACES = 3, ANSWERS = 2, TOKENS = 24 };
 #else
 enum { PLACES = 24, ANSWERS = 16, TOKENS = 96 };

@@ -18,11 +18,12 @@
 
 #include "engine/engine.h"
 #include "law_models.h"
+#include "sanitizers.h"
 #include "token_law.h"
 
 #define LIMIT 5.2
 enum { BATCH = 64, SEED = 1000 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { SHARE = 40 }; /* of the answers that a run is to have: one of so many */
 #else
 enum { SHARE = 1 };

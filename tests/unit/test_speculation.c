@@ -17,8 +17,9 @@
 #include "base/file.h"
 #include "engine_walks.h"
 #include "format/safetensors.h"
+#include "sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { SLOWER = 5 };
 #else
 enum { SLOWER = 1 };

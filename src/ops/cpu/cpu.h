@@ -110,7 +110,7 @@ struct weft_kept {
     kept_row *row;    /* [rows] */
 };
 
-/* Scratch of support.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
+/* Scratch of support.c and trial.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
 typedef struct support_room {
     int32_t *ids;
     float *logits;

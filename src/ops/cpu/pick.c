@@ -20,20 +20,16 @@ typedef struct candidate {
     float logit;
 } candidate;
 
-static int pieces(int vocab) {
-    return (vocab + PIECE - 1) / PIECE;
-}
-
 void weft_pick_layer(weft_dev *d, int rows, int vocab) {
     if (rows > d->pick_rows) d->pick_rows = rows;
     if (vocab > d->pick_vocab) d->pick_vocab = vocab;
 }
 /* Bytes of parts, results and candidates; a worker's scratch, in floats, for logits. */
 size_t pick_parts_bytes(const weft_dev *d) {
-    return (size_t)d->pick_rows * (size_t)pieces(d->pick_vocab) * sizeof(part);
+    return (size_t)d->pick_rows * (size_t)pieces_of(d->pick_vocab) * sizeof(part);
 }
 size_t pick_top_bytes(const weft_dev *d) {
-    return (size_t)d->pick_rows * (size_t)pieces(d->pick_vocab) * WEFT_MAX_TOP * sizeof(candidate);
+    return (size_t)d->pick_rows * (size_t)pieces_of(d->pick_vocab) * WEFT_MAX_TOP * sizeof(candidate);
 }
 size_t pick_scratch_floats(void) {
     return (size_t)(ROWS + 1) * PIECE; /* and a row's shaped ones */
@@ -57,8 +53,7 @@ size_t pick_last_bytes(void) {
 }
 
 static weft_columns columns_of(const pick_job *j, int piece) {
-    int first = piece * PIECE, left = j->columns.n - first;
-    return weft_columns_part(&j->columns, first, left < PIECE ? left : PIECE);
+    return weft_columns_part(&j->columns, piece * PIECE, piece_length(j->columns.n, piece));
 }
 static part *part_of(const pick_job *j, int piece, int row) {
     return (part *)j->d->pick_parts + (size_t)piece * (size_t)j->n + (size_t)row;
@@ -159,7 +154,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     double sum = 0, max = 0;
     int n_top = 0;
     float raw = 0;
-    for (int i = 0; i < pieces(j->columns.n); i++) {
+    for (int i = 0; i < pieces_of(j->columns.n); i++) {
         const part *p = part_of(j, i, row);
         int32_t before = best.id;
         weft_best_merge(&best, &p->best);
@@ -185,7 +180,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
 }
 
 static void run_pieces(const pick_job *j) {
-    weft_pool_run(j->d->pool, pieces(j->columns.n), pick_piece, (void *)(uintptr_t)j);
+    weft_pool_run(j->d->pool, pieces_of(j->columns.n), pick_piece, (void *)(uintptr_t)j);
     for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
     *(pick_job *)j->d->pick_last = *j;
 }
