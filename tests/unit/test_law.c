@@ -256,7 +256,8 @@ static void lookups(void **state) {
     CHECK(runs);
 }
 
-/* Depths that differ from block to block, by how sure the drafter was and what was right before. */
+/* Depths that differ from block to block, by how sure the drafter was and what was right before. Of a chain that drops its last
+ * draft where the head finds it unlikely they say z = +20 to +40. */
 static void what_pays(void **state) {
     (void)state;
     static const run runs[] = {
