@@ -180,7 +180,7 @@ test-real: setup
 	@ran=0; for t in tests/real/*.sh; do [ -x "$$t" ] || continue; ran=1; echo "== $$t"; "$$t" $(BUILD) || exit 1; done; \
 	[ $$ran = 1 ] || { echo "no suites in tests/real"; exit 1; }
 
-# Opt-in: half an hour.
+# Opt-in: three quarters of an hour.
 test-same: setup
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/tests/test_law $(BUILD)/tests/test_speculation $(BUILD)/tests/test_same_text
 	$(BUILD)/tests/test_law 4
