@@ -79,9 +79,9 @@ typedef struct weft_config {
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
      * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
      * What `weft tune` measured lies in the same folder, or in "tuned" in place of "packed" where that is chosen here, and is read
-     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it. So does, with
-     * "drafts" in place of "packed", for checkpoints of more than 65536 ids with a drafter, how often each id was generated, so that
-     * drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
+     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it.
+     * There too, or in "drafts", lies for checkpoints of more than 65536 ids with a drafter how often each id was
+     * generated, so that drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
     const char *cache_dir;
 } weft_config;
 
@@ -255,18 +255,34 @@ typedef struct weft_event {
  * none, stay valid until the next call on the engine. A request that fails ends with an event of its own. */
 bool weft_run_step(weft_engine *engine, const weft_event **events, size_t *n_events);
 
+/* Where a draft came from. */
+typedef enum weft_drafter {
+    WEFT_DRAFTER_MODEL,  /* the checkpoint's MTP head, or the assistant */
+    WEFT_DRAFTER_LOOKUP, /* what came after the same tokens before */
+    WEFT_DRAFTER_LIST,   /* the request's own list */
+    WEFT_DRAFTERS
+} weft_drafter;
+
+/* Drafts at each depth: verified, and found right. A pass verifies them one after the other, up to the first that is wrong and to
+ * the token that ends the answer: those behind it are in neither count. */
+typedef struct weft_judged {
+    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH];
+} weft_judged;
+
 /* Counts of weft_run_step() since the engine was opened, or of one request. */
 typedef struct weft_stats {
-    uint64_t prompt_tokens; /* prompt rows passed through the trunk */
-    uint64_t tokens;        /* generated */
-    uint64_t passes;        /* trunk calls (of a request: in which it had rows) */
-    uint64_t rows;          /* rows in them, speculative ones included */
-    uint64_t draft_steps;   /* calls of the MTP head to draft */
-    /* Drafts at each depth: verified, and found right. */
-    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH];
-    uint64_t lookup_drafted, lookup_accepted; /* of all of these, drafts that were looked up */
-    /* The engine's alone, in nanoseconds: passes that carried prompt rows; other passes; drafting. */
-    uint64_t prefill_ns, decode_ns, draft_ns;
+    uint64_t prompt_tokens;                                     /* prompt rows passed through the trunk */
+    uint64_t tokens;                                            /* of answers: those that have had an event */
+    uint64_t passes;                                            /* trunk calls (of a request: in which it had rows) */
+    uint64_t verify_passes;                                     /* those of them with drafts (of a request: with its own) */
+    uint64_t rows;                                              /* rows in passes, speculative ones included */
+    uint64_t draft_steps;                                       /* calls of the MTP head to draft */
+    uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* as weft_judged, of all drafters */
+    weft_judged by[WEFT_DRAFTERS];
+    /* Times of steps in nanoseconds. A request has of each step the part that its rows have of the step's, so that times of
+     * requests add up to the engine's. Parts of a step: drafting; the trunk; the output head and choosing; the rest. */
+    uint64_t draft_ns, verify_ns, sample_ns, host_ns;
+    uint64_t prefill_ns, decode_ns; /* the same without drafting: of steps that carried prompt rows, and of the others */
     /* The engine's alone: weights, KV and recurrent state that the passes which decode_ns counts read or wrote, in bytes. */
     uint64_t decode_bytes;
 } weft_stats;

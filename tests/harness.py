@@ -53,6 +53,7 @@ class Suite:
         sanitizers = (b"__asan_init", b"__tsan_init", b"__msan_init")
         self.sanitized = os.environ.get("WEFT_SANITIZED") == "1" or any(name in program for name in sanitizers)
         self.temp = tempfile.mkdtemp(prefix="weft-test-")
+        os.environ["XDG_CACHE_HOME"] = self.path("cache-home")  # what this user's own runs kept must not matter
 
     def check(self, ok, what, detail=""):
         if ok:

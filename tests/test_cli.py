@@ -584,6 +584,10 @@ def statistics(model):
     n = len(chat(b"abc"))
     check(r.code == 0 and r.out == quiet.out and quiet.err == "", "statistics go to standard error, and only when asked for", quiet)
     check(all(word in r.err for word in ("kernels", f" {n} tokens", " 20 tokens", "drafts", "ended: length\n")), "what the statistics say", r)
+    parts = [line for line in r.err.splitlines() if line.startswith("time ")]
+    shares = [float(part.split()[-2]) for part in parts[0].split(",")] if parts else []
+    check(len(shares) == 4 and abs(sum(shares) - 100) < 0.5, "where the time went", r)
+    check("drafters  model: " in r.err, "who drafted", r)
     r = run("run", model, "abc", "--context", n + 4, "--ignore-end", "--stats")
     check(r.code == 0 and " 4 tokens" in r.err and "ended: length\n" in r.err, "an answer cut by the context ended by its length", r)
     m = Model("qwen3_5-dense")

@@ -63,6 +63,9 @@ def shape(what, t, drafter):
     plain = depths[0]
     check(plain["ratio"] == plain["ratio_least"] == plain["ratio_most"] == plain["tokens_per_pass"] == 1, f"{what}: plain decoding", plain)
     check(plain["accepted"] == [None] * 8, f"{what}: plain decoding drafts nothing", plain)
+    right = any(d["tokens_per_pass"] > 1 for d in depths[1:-1])
+    check(right or "no draft was right" in t["summary"], f"{what}: what is never right does not win", t["summary"])
+    check(("no drafter" in t["summary"]) is not drafter, f"{what}: a checkpoint without a drafter is said to be one", t["summary"])
     check(t["summary"].endswith(".") and t["summary"].count("\n") == 0, f"{what}: a sentence", t["summary"])
 
 

@@ -322,11 +322,11 @@ static weft_status read_shares(bench *b, weft_error *e) {
 static weft_status open_bench(bench *b, weft_error *e) {
     const options *o = b->o;
     weft_str path = {0};
-    weft_config c = {.model = o->model, .threads = (int)o->threads, .context = 4096, .max_depth = WEFT_MAX_DEPTH};
+    weft_config c = {.model = o->model, .threads = (int)o->threads, .context = 4096, .max_depth = WEFT_MAX_DEPTH, .cache_dir = ""};
     WEFT_TRY(read_shares(b, e));
     WEFT_TRY(weft_engine_open(&b->g, &c, e));
     weft_engine_info(b->g, &b->info);
-    weft_engine_forget(b->g);
+    weft_engine_benchmark(b->g);
     bool ok = weft_str_addf(&path, "%s/tokenizer.json", b->info.has_tokenizer ? o->model : o->tokenizer);
     weft_status s = ok ? weft_tokenizer_open(&b->tokenizer, path.p, e) : weft_fail_oom(e, "a path");
     weft_str_free(&path);

@@ -242,6 +242,7 @@ static weft_status open_bench(bench *b, int threads, weft_error *e) {
     b->load_seconds = (double)(weft_now_ns() - start) * 1e-9;
     if (s == WEFT_ENOMEM) return weft_fail(e, s, "%s; here --depths and --tokens make the context", e->text);
     WEFT_TRY(s);
+    weft_engine_benchmark(b->g);
     weft_engine_info(b->g, &b->info);
     WEFT_TRY(weft_pool_open(&b->pool, b->info.threads, e));
     WEFT_TRY(weft_bandwidth_open(&b->bandwidth, b->pool, 0, e));

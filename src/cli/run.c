@@ -57,6 +57,26 @@ typedef struct outcome {
     uint64_t seed;
 } outcome;
 
+/* How often each drafter was right, at all depths together. */
+static void print_drafters(const weft_stats *s) {
+    static const char *const names[WEFT_DRAFTERS] = {"model", "lookup", "list"};
+    for (int k = 0, some = 0; k < WEFT_DRAFTERS; k++) {
+        uint64_t drafted = 0, accepted = 0;
+        for (int i = 0; i < WEFT_MAX_DEPTH; i++) drafted += s->by[k].drafted[i], accepted += s->by[k].accepted[i];
+        if (!drafted) continue;
+        fprintf(stderr, "%s%s: %.0f %% of %llu", some++ ? ", " : "drafters  ", names[k], 100.0 * (double)accepted / (double)drafted,
+                (unsigned long long)drafted);
+    }
+    if (s->drafted[0]) fputc('\n', stderr);
+}
+
+static void print_times(const weft_stats *s) {
+    double all = (double)(s->draft_ns + s->verify_ns + s->sample_ns + s->host_ns) / 100;
+    if (all > 0)
+        fprintf(stderr, "time      drafts %.1f %%, trunk %.1f %%, choosing %.1f %%, the rest %.1f %%\n", (double)s->draft_ns / all,
+                (double)s->verify_ns / all, (double)s->sample_ns / all, (double)s->host_ns / all);
+}
+
 static void print_stats(const weft_engine *g, uint64_t load_ns, const options *o, const outcome *out) {
     weft_stats s;
     weft_info info;
@@ -84,9 +104,8 @@ static void print_stats(const weft_engine *g, uint64_t load_ns, const options *o
                     100.0 * (double)s.accepted[i] / (double)s.drafted[i], (unsigned long long)s.drafted[i]);
         fputc('\n', stderr);
     }
-    if (s.lookup_drafted)
-        fprintf(stderr, "looked up %llu of them, %.0f %% accepted\n", (unsigned long long)s.lookup_drafted,
-                100.0 * (double)s.lookup_accepted / (double)s.lookup_drafted);
+    print_drafters(&s);
+    print_times(&s);
 }
 
 /* ---- the answer ---------------------------------------------------------------------------------------------------------- */

@@ -95,7 +95,7 @@ static weft_status run_round(tune *t, weft_error *e) {
 /* Nothing that an older table said takes part. */
 static weft_status measure(tune *t, weft_error *e) {
     double unused;
-    weft_engine_forget(t->g);
+    weft_engine_benchmark(t->g);
     progress(t, 0);
     WEFT_TRY(answer(t, 0, 0, &unused, e));
     WEFT_TRY(answer(t, 0, WEFT_MAX_DEPTH, &unused, e));
@@ -120,9 +120,9 @@ static void add(weft_pace_tally *sum, const weft_pace_tally *t) {
 
 /* Over the fixed depths, as auto drafts where it expects to be right. */
 static void conclude_acceptance(const tune *t, weft_tuned *table) {
-    const weft_acceptance unmeasured = {{0}};
-    const weft_sureness unsure = {{0}};
-    for (int f = 0; f < WEFT_DRAFTERS; f++)
+    const weft_acceptance unmeasured = {.share = {0}};
+    const weft_sureness unsure = {.share = {0}};
+    for (int f = 0; f < WEFT_LEARNERS; f++)
         for (int k = 0; k < WEFT_MAX_DEPTH; k++) {
             weft_pace_tally sum = {0};
             for (int i = 0; i <= WEFT_MAX_DEPTH; i++) add(&sum, &t->pace[i].from[f][k]);
@@ -188,33 +188,45 @@ static void print_costs(const weft_tuned *t) {
     printf("\n");
 }
 
-/* What follows from the numbers, for a person, in one sentence. Within `clear` of each other two speeds are the same. */
+/* The fixed depth with the best ratio, among those that brought anything; NULL: no draft was ever right. */
+static const weft_tuned_depth *best_depth(const weft_tuned *t) {
+    const weft_tuned_depth *best = NULL;
+    for (int i = 1; i <= WEFT_MAX_DEPTH; i++) {
+        const weft_tuned_depth *d = &t->depths[i];
+        if (d->tokens_per_pass > 1 && (!best || d->ratio > best->ratio)) best = d;
+    }
+    return best;
+}
+
+static bool add_verdict(const weft_tuned *t, const weft_tuned_depth *best, weft_str *out) {
+    const double clear = 0.03; /* two speeds so near each other are the same */
+    double rows = best ? t->pass_ns[best->depth + 1] / t->pass_ns[1] : 0;
+    if (!best) return weft_str_addz(out, "plain decoding wins on this machine: no draft was right");
+    if (best->ratio >= 1 + clear)
+        return weft_str_addf(out, "depth %d is the best fixed one here: %.2f times the speed of plain decoding", best->depth,
+                             best->ratio);
+    if (best->ratio > 1 - clear)
+        return weft_str_addf(out,
+                             "plain decoding is as fast as any fixed depth here: the best of them, %d, gives %.2f times its speed",
+                             best->depth, best->ratio);
+    return weft_str_addf(out,
+                         "plain decoding wins on this machine: the best fixed depth, %d, gives %.2f times its speed, as it brings "
+                         "%.2f tokens a pass",
+                         best->depth, best->ratio, best->tokens_per_pass) &&
+           (!(rows > 0) ||
+            weft_str_addf(out, " and a pass of %d rows takes %.2f times as long as one of one row", best->depth + 1, rows));
+}
+
+/* What follows from the numbers, for a person, in one sentence. */
 static bool summary(const weft_tuned *t, weft_str *out) {
-    const double clear = 0.03;
-    const weft_tuned_depth *automatic = &t->depths[DEPTHS - 1], *best = &t->depths[1];
-    for (int i = 2; i <= WEFT_MAX_DEPTH; i++)
-        if (t->depths[i].ratio > best->ratio) best = &t->depths[i];
-    double rows = t->pass_ns[best->depth + 1] / t->pass_ns[1];
-    bool ok = t->key.drafter || weft_str_addz(out, "this checkpoint has no drafter of its own, so drafts are looked up in the "
-                                                   "text alone: ");
-    if (best->ratio < 1 - clear)
-        ok = ok && weft_str_addf(out,
-                                 "plain decoding wins on this machine: the best fixed depth, %d, gives %.2f times its speed, as it "
-                                 "brings %.2f tokens a pass",
-                                 best->depth, best->ratio, best->tokens_per_pass);
-    else if (best->ratio < 1 + clear)
-        ok = ok && weft_str_addf(
-                       out, "plain decoding is as fast as any fixed depth here: the best of them, %d, gives %.2f times its speed",
-                       best->depth, best->ratio);
-    else
-        ok = ok && weft_str_addf(out, "depth %d is the best fixed one here: %.2f times the speed of plain decoding", best->depth,
-                                 best->ratio);
-    if (best->ratio < 1 - clear && rows > 0)
-        ok = ok && weft_str_addf(out, " and a pass of %d rows takes %.2f times as long as one of one row", best->depth + 1, rows);
-    if (best->least < 1 && best->most > 1)
-        ok = ok &&
-             weft_str_addf(out, " (but %.2f to %.2f over the rounds, so it is the slower one in some)", best->least, best->most);
-    ok = ok && weft_str_addf(out, "; depth auto, the default, gives %.2f.", automatic->ratio);
+    const weft_tuned_depth *best = best_depth(t);
+    bool ok =
+        (t->key.drafter || weft_str_addz(out, "this checkpoint has no drafter of its own, so drafts are looked up in the text "
+                                              "alone: ")) &&
+        add_verdict(t, best, out);
+    if (best && best->least < 1 && best->most > 1)
+        ok = ok && weft_str_addf(out, " (in single rounds from %.2f to %.2f)", best->least, best->most);
+    ok = ok && weft_str_addf(out, "; depth auto, the default, gives %.2f.", t->depths[DEPTHS - 1].ratio);
     if (ok) out->p[0] = (char)(out->p[0] - 'a' + 'A');
     return ok;
 }
@@ -265,7 +277,9 @@ static weft_status open_tune(tune *t, weft_error *e) {
                      .max_depth = WEFT_MAX_DEPTH,
                      .cache_dir = weft_cli_cache(o->cache)};
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[Kloading %s", o->model);
-    WEFT_TRY(weft_engine_open(&t->g, &c, e));
+    weft_status s = weft_engine_open(&t->g, &c, e);
+    if (s == WEFT_ENOMEM) return weft_fail(e, s, "%s; weft tune itself asks for no more than its prompts and --tokens", e->text);
+    WEFT_TRY(s);
     weft_engine_info(t->g, &t->info);
     return WEFT_OK;
 }

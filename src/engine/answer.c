@@ -123,7 +123,7 @@ static weft_status hold(weft_request *r, const weft_picked *picked) {
     WEFT_TRY(weft_choosing_note(&r->choosing, picked->id, &r->error));
     a->held.n++;
     r->ids.v[r->ids.n++] = picked->id; /* room was made at the start */
-    weft_usage_note(&r->engine->usage, picked->id);
+    weft_draft_said(r, picked->id);
     return WEFT_OK;
 }
 

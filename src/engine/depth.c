@@ -1,22 +1,37 @@
 /* depth.c: see depth.h. */
 #include "engine/depth.h"
 
-static const float prior[WEFT_DRAFTERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
+#include <math.h>
+
+static const float prior[WEFT_LEARNERS] = {[WEFT_DRAFTER_MODEL] = 0.7f, [WEFT_DRAFTER_LOOKUP] = 0.85f};
 
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
 
-/* Something that never happened may happen; 0 means unmeasured. */
-static float learnt(float was, bool right) {
-    const float speed = 0.06f; /* the last 16 drafts count for two thirds */
-    float now = was + speed * ((right ? 1.0f : 0.0f) - was);
-    return now < 0.005f ? 0.005f : now;
+enum { GUESSED = 8, GIVEN = 32, KEPT = 128 }; /* what a first value weighs, in drafts: guessed, or given; drafts that count */
+
+/* An average over all drafts at first, then over the last ones. Something that never happened may happen. */
+static void learn(float *share, uint8_t *seen, float guess, bool right) {
+    if (!*seen) *seen = *share > 0 ? GIVEN : GUESSED;
+    if (!(*share > 0)) *share = guess;
+    if (*seen < KEPT) ++*seen;
+    *share += ((right ? 1.0f : 0.0f) - *share) / *seen;
+    if (*share < 0.005f) *share = 0.005f;
 }
 
 float weft_acceptance_at(const weft_acceptance *a, int depth, weft_drafter from) {
+    while (depth && !(a->share[depth] > 0)) depth--; /* the next is as good as the last, until it has been tried */
     return a->share[depth] > 0 ? a->share[depth] : prior[from];
 }
+float weft_acceptance_hoped(const weft_acceptance *a, int depth, weft_drafter from) {
+    float p = weft_acceptance_at(a, depth, from);
+    return a->seen[depth] ? p + sqrtf(p * (1 - p) / a->seen[depth]) : p;
+}
 void weft_acceptance_learn(weft_acceptance *a, int depth, weft_drafter from, bool right) {
-    a->share[depth] = learnt(weft_acceptance_at(a, depth, from), right);
+    learn(&a->share[depth], &a->seen[depth], weft_acceptance_at(a, depth, from), right);
+}
+void weft_acceptance_begin(weft_acceptance *a) {
+    for (int i = 0; i < WEFT_MAX_DEPTH; i++)
+        if (a->seen[i] > GIVEN) a->seen[i] = GIVEN;
 }
 
 /* Finer where drafts are good. Unmeasured, a drafter is as right as it is sure: the middle of the class. */
@@ -31,7 +46,7 @@ float weft_sureness_at(const weft_sureness *s, int class) {
     return s->share[class] > 0 ? s->share[class] : ((class ? class_end[class - 1] : 0) + class_end[class]) / 2;
 }
 void weft_sureness_learn(weft_sureness *s, int class, bool right) {
-    s->share[class] = learnt(weft_sureness_at(s, class), right);
+    learn(&s->share[class], &s->seen[class], weft_sureness_at(s, class), right);
 }
 
 /* ---- costs --------------------------------------------------------------------------------------------------------------- */
@@ -39,7 +54,7 @@ void weft_sureness_learn(weft_sureness *s, int class, bool right) {
 /* Takes a measurement: a little of what it differs by is the pace's, a little this time's. Differences count as ratios and are
  * limited, so that an interruption is soon forgotten; but the first ones, of cold memory, are too long as a rule. */
 static void measure(weft_costs *c, double *time, uint32_t *seen, double ns) {
-    enum { COLD = 4, KEPT = 50 }; /* measurements */
+    enum { COLD = 4, COUNT = 50 }; /* measurements */
     const double paces = 0.4, most = 1.25;
     if (!(c->pace > 0)) c->pace = 1;
     if (ns < 1) ns = 1;
@@ -54,7 +69,7 @@ static void measure(weft_costs *c, double *time, uint32_t *seen, double ns) {
         *time *= 1 + x;
         return;
     }
-    if (*seen < KEPT) ++*seen;
+    if (*seen < COUNT) ++*seen;
     if (x > most - 1) x = most - 1;
     if (x < 1 / most - 1) x = 1 / most - 1;
     c->pace *= 1 + paces * x;
@@ -104,7 +119,7 @@ double weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes
         double likeliest = 0;
         for (int i = 0; i < n; i++) {
             if (at[i] >= wishes[i].most) continue;
-            double p = kept[i] * (double)weft_acceptance_at(wishes[i].accepted, at[i], wishes[i].from);
+            double p = kept[i] * (double)weft_acceptance_hoped(wishes[i].accepted, at[i], wishes[i].from);
             if (p > likeliest) likeliest = p, next = i;
         }
         if (next < 0) break;
@@ -120,24 +135,24 @@ double weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes
     return best_rate;
 }
 
-bool weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n) {
-    enum { LEAST = 16, MOST = 512, TRY = 2, BURST = 4 }; /* passes, passes, drafts, passes */
-    if (!c->patience) c->patience = LEAST;
-    for (int i = 0; i < n; i++)
-        if (wishes[i].depth) {
-            c->idle = 0;
-            c->patience = LEAST;
-            return false;
-        }
-    if (++c->idle < c->patience) return false;
-    if (c->idle >= c->patience + BURST - 1) {
-        c->idle = 0;
-        if (c->patience < MOST) c->patience *= 2;
-    }
-    for (int i = 0; i < n; i++) wishes[i].depth = wishes[i].most < TRY ? wishes[i].most : TRY;
+bool weft_depths_explore(weft_costs *c, int rows, int more, bool link) {
+    enum { LEAST = 16, MOST = 1024, BURST = 3 }; /* passes. The first link after a while meets cold memory: one alone says little */
+    const double budget = 0.005;                 /* of the time */
+    double pass = weft_costs_at(c, rows), trial = weft_costs_at(c, rows + more) - pass + (link ? c->link_ns : 0);
+    double patience = BURST * trial / (budget * pass);
+    if (patience < LEAST) patience = LEAST;
+    if (patience > MOST) patience = MOST; /* a cost may have been measured in a bad moment */
+    if (++c->idle < patience) return false;
+    if (c->idle >= patience + BURST - 1) c->idle = 0;
     return true;
 }
 
-bool weft_depth_pays(const weft_costs *c, double rate, int rows, double probability, double link_ns) {
-    return probability > rate * (weft_costs_at(c, rows + 1) - weft_costs_at(c, rows) + link_ns);
+bool weft_depth_pays(const weft_costs *c, double rate, int rows, double running, const float *next, int n, double link_ns) {
+    double gain = 0, now = weft_costs_at(c, rows);
+    for (int k = 1; k <= n; k++) { /* a pass whose time grows in steps may pay further on only */
+        running *= (double)next[k - 1];
+        gain += running;
+        if (gain > rate * (weft_costs_at(c, rows + k) - now + k * link_ns)) return true;
+    }
+    return false;
 }

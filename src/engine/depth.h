@@ -15,22 +15,28 @@
 
 #include "weft.h"
 
-/* Where a draft came from. */
-typedef enum weft_drafter { WEFT_DRAFTER_MODEL, WEFT_DRAFTER_LOOKUP, WEFT_DRAFTERS } weft_drafter;
-
 /* ---- acceptance ---------------------------------------------------------------------------------------------------------- */
+
+/* The drafters whose drafts are worth an estimate: all but a request's own list. */
+enum { WEFT_LEARNERS = WEFT_DRAFTER_LIST };
 
 /* Of one drafter: smoothed shares of drafts at each depth that were right, given that all before were. */
 typedef struct weft_acceptance {
-    float share[WEFT_MAX_DEPTH]; /* 0: not measured yet */
+    float share[WEFT_MAX_DEPTH];  /* 0: not measured yet */
+    uint8_t seen[WEFT_MAX_DEPTH]; /* how many drafts they stand for; 0: a share that was given */
 } weft_acceptance;
 float weft_acceptance_at(const weft_acceptance *a, int depth, weft_drafter from);
+/* The same and its standard deviation: what was seldom seen may be better than it looks, and only a draft can tell. */
+float weft_acceptance_hoped(const weft_acceptance *a, int depth, weft_drafter from);
 void weft_acceptance_learn(weft_acceptance *a, int depth, weft_drafter from, bool right);
+/* For a new request, which may be another kind of text: what is known counts less. */
+void weft_acceptance_begin(weft_acceptance *a);
 
 /* The same by how likely the drafter took its draft to be. */
 enum { WEFT_SURENESS = 8 }; /* classes */
 typedef struct weft_sureness {
     float share[WEFT_SURENESS]; /* 0: not measured yet */
+    uint8_t seen[WEFT_SURENESS];
 } weft_sureness;
 int weft_sureness_class(double probability);
 float weft_sureness_at(const weft_sureness *s, int class);
@@ -48,7 +54,7 @@ typedef struct weft_costs {
     uint32_t links;
     double pace; /* 0: nothing has been measured */
     uint64_t passes;
-    int idle, patience; /* passes since drafts were tried; that are let go before they are tried again */
+    int idle; /* passes since more drafts than pay were tried */
 } weft_costs;
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns);
 void weft_costs_link(weft_costs *c, uint64_t ns);
@@ -67,10 +73,11 @@ typedef struct weft_depth_wish {
 } weft_depth_wish;
 /* rows: of the step without drafts; n: at most 256. Returns tokens in a nanosecond of the best choice. */
 double weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, int n);
-/* After that choice: where drafts do not pay they are tried now and then all the same, ever more rarely, as what was measured may
- * have been bad luck. True: they are now. */
-bool weft_depths_explore(weft_costs *c, weft_depth_wish *wishes, int n);
-/* Whether one more draft pays that is right with `probability`: rows has the step without it, link_ns is its part of a link. */
-bool weft_depth_pays(const weft_costs *c, double rate, int rows, double probability, double link_ns);
+/* Now and then one draft more than pays is tried, as what was measured may have been bad luck: for half a percent of the time.
+ * True: it is now. rows: of the step as chosen; more: drafts that would be added; link: one of them needs a link of its own. */
+bool weft_depths_explore(weft_costs *c, int rows, int more, bool link);
+/* Whether it pays to go on: rows has the step so far, all of its drafts are right with probability `running`, each of the n that
+ * can follow with probability next[], given that those before it are; link_ns is the request's part of a link. */
+bool weft_depth_pays(const weft_costs *c, double rate, int rows, double running, const float *next, int n, double link_ns);
 
 #endif

@@ -86,11 +86,10 @@ static weft_status load_model(weft_model **model, rooms *kept, weft_dev *dev, co
     const weft_model_options options = {
         .assistant = f->draft.path ? &f->draft : NULL, .logit_rows = weft_logit_rows(c), .draft_ids = draft_ids, .n_draft_ids = n};
     WEFT_TRY(weft_model_load(model, dev, &f->model, &options, e));
-    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0, columns;
-    if (!weft_model_draft_ids(*model, &columns)) columns = vocab;
+    int vocab = weft_model_vocab(*model), drafts = weft_model_drafts(*model) ? c->max_requests * c->max_depth : 0;
     weft_pick_layer(dev, weft_pick_rows(c), vocab);
     kept->tokens = weft_kept_make(dev, weft_logit_rows(c), vocab);
-    kept->drafts = drafts ? weft_kept_make(dev, drafts, columns) : NULL;
+    kept->drafts = drafts ? weft_kept_make(dev, drafts, vocab) : NULL;
     return kept->tokens && (kept->drafts || !drafts) ? WEFT_OK : weft_fail_oom(e, "shaped logits");
 }
 
@@ -226,13 +225,56 @@ static weft_status identify(weft_engine *g, const weft_str *dir, weft_error *e) 
 }
 
 /* Begins to count what is said, under the same name. */
-static weft_status open_usage(weft_engine *g, const weft_dev_config *config, weft_error *e) {
+static weft_status open_usage(weft_engine *g, weft_error *e) {
     weft_str dir = {0};
+    const weft_tuned_key *k = &g->tuned_for;
     weft_status s = cache_dir(g, "drafts", &dir, e);
-    const char *label = config->cache_label ? config->cache_label : "";
     if (s == WEFT_OK)
-        s = weft_usage_open(&g->usage, dir.n && config->cache_label ? dir.p : NULL, label, config->cache_key,
-                            g->folders.model.config.vocab_size, e);
+        s = weft_usage_open(&g->usage, dir.n && k->model[0] ? dir.p : NULL, k->model, k->source, g->folders.model.config.vocab_size,
+                            e);
+    weft_str_free(&dir);
+    return s;
+}
+
+/* The n ids that are drafted from: control tokens, which end answers and turn thinking on and off, at most half of them; then what
+ * the model says. */
+static weft_status choose_draft_ids(const weft_engine *g, int32_t *ids, int n, weft_error *e) {
+    const weft_model_config *c = &g->folders.model.config;
+    const weft_tokenizer *t = g->tokenizer;
+    int32_t *control = weft_calloc((size_t)n, sizeof *control);
+    int k = 0, size = t ? weft_tokenizer_size(t) : 0, plain = t ? weft_tokenizer_plain_size(t) : 0;
+    if (!control) return weft_fail_oom(e, "the ids to draft from");
+    for (int i = 0; i < c->n_eos && k < n / 2; i++)
+        if (c->eos[i] >= 0 && c->eos[i] < c->vocab_size) control[k++] = c->eos[i];
+    for (int32_t id = size < c->vocab_size ? size : c->vocab_size; --id >= 0 && k < n / 2;) /* those behind the plain ones first */
+        if (weft_tokenizer_special(t, id) || (id >= plain && weft_tokenizer_valid(t, id))) control[k++] = id;
+    weft_status s = weft_usage_choose(&g->usage, control, k, ids, n, e);
+    weft_free(control);
+    return s;
+}
+
+static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_draft_ids, weft_error *e) {
+    const weft_config *c = &g->config;
+    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
+    weft_str dir = {0};
+    weft_status s = cache_dir(g, "packed", &dir, e);
+    if (s == WEFT_OK) s = identify(g, &dir, e);
+    if (dir.n) {
+        config.cache_dir = dir.p;
+        config.cache_label = g->tuned_for.model;
+        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
+    }
+    int32_t *ids = weft_calloc((size_t)n_draft_ids, sizeof *ids);
+    if (s == WEFT_OK && !ids) s = weft_fail_oom(e, "the ids to draft from");
+    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, e);
+    if (s == WEFT_OK && n_draft_ids) s = choose_draft_ids(g, ids, n_draft_ids, e);
+    if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
+    rooms kept = {0};
+    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
+    g->kept = kept.tokens;
+    g->kept_drafts = kept.drafts;
+    if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
+    weft_free(ids);
     weft_str_free(&dir);
     return s;
 }
@@ -264,48 +306,6 @@ static weft_status read_tuned(weft_engine *g, weft_error *e) {
     return s == WEFT_ENOMEM ? weft_fail_oom(e, "the table of weft tune") : WEFT_OK;
 }
 
-/* The n ids that are drafted from: control tokens, which end answers and turn thinking on and off, at most half of them; then what
- * the model says. */
-static weft_status choose_draft_ids(const weft_engine *g, int32_t *ids, int n, weft_error *e) {
-    const weft_model_config *c = &g->folders.model.config;
-    const weft_tokenizer *t = g->tokenizer;
-    int32_t *control = weft_calloc((size_t)n, sizeof *control);
-    int k = 0, size = t ? weft_tokenizer_size(t) : 0, plain = t ? weft_tokenizer_plain_size(t) : 0;
-    if (!control) return weft_fail_oom(e, "the ids to draft from");
-    for (int i = 0; i < c->n_eos && k < n / 2; i++)
-        if (c->eos[i] >= 0 && c->eos[i] < c->vocab_size) control[k++] = c->eos[i];
-    for (int32_t id = size < c->vocab_size ? size : c->vocab_size; --id >= 0 && k < n / 2;) /* those behind the plain ones first */
-        if (weft_tokenizer_special(t, id) || (id >= plain && weft_tokenizer_valid(t, id))) control[k++] = id;
-    weft_status s = weft_usage_choose(&g->usage, control, k, ids, n, e);
-    weft_free(control);
-    return s;
-}
-
-static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_draft_ids, weft_error *e) {
-    const weft_config *c = &g->config;
-    weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
-    weft_str dir = {0};
-    int32_t *ids = weft_calloc((size_t)n_draft_ids, sizeof *ids);
-    weft_status s = ids ? cache_dir(g, "packed", &dir, e) : weft_fail_oom(e, "the ids to draft from");
-    if (s == WEFT_OK) s = identify(g, &dir, e);
-    if (dir.n) {
-        config.cache_dir = dir.p;
-        config.cache_label = g->tuned_for.model;
-        memcpy(config.cache_key, g->tuned_for.source, sizeof config.cache_key);
-    }
-    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, &config, e);
-    if (s == WEFT_OK && n_draft_ids) s = choose_draft_ids(g, ids, n_draft_ids, e);
-    if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
-    rooms kept = {0};
-    if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
-    g->kept = kept.tokens;
-    g->kept_drafts = kept.drafts;
-    if (s == WEFT_OK) s = weft_dev_plan(g->dev, &g->plan, e);
-    weft_free(ids);
-    weft_str_free(&dir);
-    return s;
-}
-
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_reduction reduction, weft_error *e) {
     weft_dev_memory planned;
     weft_memory memory;
@@ -332,7 +332,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_r
                           .has_tokenizer = g->tokenizer != NULL};
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
-    if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts are made of %d of %d ids", n_draft_ids, g->info.vocab);
+    if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts among %d of %d ids", n_draft_ids, g->info.vocab);
     return read_tuned(g, e);
 }
 
@@ -381,7 +381,8 @@ void weft_engine_close(weft_engine *g) {
     weft_free(g);
 }
 
-void weft_engine_forget(weft_engine *g) {
+void weft_engine_benchmark(weft_engine *g) {
+    weft_str_clear(&g->usage.path);
     g->costs = (weft_costs){0};
     g->sureness = (weft_sureness){0};
     memset(g->accepted, 0, sizeof g->accepted);
@@ -493,6 +494,7 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
     WEFT_TRY(weft_answer_open(r, d, e));
     WEFT_TRY(weft_prompt_open(r, d, e));
+    weft_draft_begin(r);
     return weft_place_take(r, all, e);
 }
 
@@ -506,6 +508,7 @@ weft_status weft_submit(weft_engine *g, const weft_request_desc *d, weft_request
     r->depth = d->depth == WEFT_DEPTH_AUTO && !g->info.max_depth ? 0 : d->depth;
     r->no_lookup = d->no_lookup || d->drafts || !r->depth;
     memcpy(r->accepted, g->accepted, sizeof r->accepted);
+    for (int i = 0; i < WEFT_MODES * WEFT_LEARNERS; i++) weft_acceptance_begin(&r->accepted[i / WEFT_LEARNERS][i % WEFT_LEARNERS]);
     r->slot = -1;
     g->requests[g->n_requests++] = r;
     weft_status s = fill(r, d, e);

@@ -65,11 +65,13 @@ struct weft_request {
     double running;                     /* how likely all of them are right */
     int most;                           /* drafts that this step can use */
     int want;                           /* that it is to make; of a chain whose depth is what pays: at least */
+    bool extra;                         /* and one more than pays, to see */
     bool linking;                       /* the chain goes on */
     weft_mode mode;                     /* what the answer is at now */
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
-    int trial; /* its first one in this step, where it has them */
-    int place; /* among the engine's requests, in this step */
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS];
+    int trial;    /* its first one in this step, where it has them */
+    int place;    /* among the engine's requests, in this step */
+    float listed; /* the share of its last tokens that the drafter's small head has */
     bool no_lookup;
     weft_ngrams ngrams;
     int match;          /* tokens that agree at the end with an earlier place; 0: looked up nothing */
@@ -90,11 +92,12 @@ typedef struct weft_folders {
     weft_model_dir model, draft;
 } weft_folders;
 
-/* Drafters of vocabularies of more than `above` ids draft from `ids` of them: from the model's control tokens and those that it
- * says most often (format/usage.h). Above 64k: a smaller head takes less time than the drafter's layer does anyway. 48k ids: at the
- * shapes of Qwen3.5-2B in 4 bits a link reads 57 MB of head instead of 286, beside 33 of its layer and 1200 of a pass. 32k would
- * spare 19 MB more, 4 % of the time of a pass with three links; each hundredth of tokens that are not in the list costs more than 1
- * % of the tokens of such a pass. */
+/* Drafters of vocabularies of more than `above` ids have a second head with `ids` of them: the model's control tokens and what it
+ * says most often (format/usage.h). Below 64k a smaller head would take less time than the drafter's layer does anyway. 48k ids: at
+ * the shapes of Qwen3.5-2B in 4 bits a link reads 57 MB of head instead of 286, beside 33 of its layer and 1200 of a pass. 32k
+ * would spare 19 MB more, 4 % of a pass with three links; but before anything is counted they have 93 to 95 of 100 tokens of
+ * English and code instead of 96 to 97, and of German 79 instead of 83, and a hundredth is more than 1 % of the tokens of such a
+ * pass. */
 typedef struct weft_reduction {
     int above, ids; /* ids <= above */
 } weft_reduction;
@@ -108,7 +111,9 @@ struct weft_engine {
     weft_error no_chat;
     weft_dev *dev;
     weft_model *model;
-    weft_usage usage; /* what is said, where that decides what is drafted from */
+    weft_usage usage;         /* what is said, where that decides what is drafted from */
+    const int32_t *draft_ids; /* this step's drafts are of these ids, ascending; NULL: of all */
+    uint64_t pass_bytes;      /* that the last pass read */
     weft_info info;
     bool *allowed; /* [vocab]: ids that exist */
 
@@ -134,7 +139,7 @@ struct weft_engine {
     double rate;             /* tokens in a nanosecond, as this step was planned */
     int planned;             /* its rows so far */
     weft_modes modes;
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS]; /* of all requests: where a new one begins */
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS]; /* of all requests: where a new one begins */
     weft_sureness sureness;
     weft_tuned_key tuned_for; /* of the table that `weft tune` makes for this engine */
     weft_str tuned_path;      /* where that is kept; empty: nowhere */
@@ -164,6 +169,10 @@ weft_status weft_place_skip(weft_request *r, int n, weft_error *e);
 /* Folds accepted rows into the stored state: what a snapshot, a fork or a spill needs first. */
 weft_status weft_place_flush(weft_request *r, weft_error *e);
 
+/* A new request: what its prompt says about which head its drafts should come from. */
+void weft_draft_begin(weft_request *r);
+/* The answer has one token more. */
+void weft_draft_said(weft_request *r, int32_t id);
 /* Draft tokens for all requests that generate, into their draft[]. */
 weft_status weft_draft(weft_engine *g, weft_error *e);
 /* The row of kept_drafts with what draft i of this request was drawn from. */
@@ -173,8 +182,9 @@ static inline int weft_draft_row(const weft_request *r, int i) {
 /* The pass has judged draft i of this request. */
 void weft_draft_judged(weft_request *r, int i, bool right);
 
-/* Benchmarks: nothing that was measured or loaded counts any more in the choice of depths. */
-void weft_engine_forget(weft_engine *g);
+/* For benchmarks: depths are chosen as if nothing had been measured or loaded, and what is said from now on is not kept as what
+ * this user's models say. */
+void weft_engine_benchmark(weft_engine *g);
 
 /* weft_score() without the MTP head's logits, which take as long as the trunk's: mtp_logits is always NULL. */
 weft_status weft_score_trunk(weft_engine *g, const int32_t *ids, size_t n, weft_score_row row, void *ctx, weft_error *e);

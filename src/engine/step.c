@@ -17,16 +17,14 @@
 /* The trials of a request's drafts and the draw behind the last, whose distributions are rows `kept` and on; how many there are. */
 static int add_trials(weft_request *r, int n, int kept) {
     weft_engine *g = r->engine;
-    int n_ids;
-    const int32_t *ids = weft_model_draft_ids(g->model, &n_ids);
     r->trial = n;
     for (int j = 0; j <= r->n_draft; j++) {
-        bool drawn = j < r->n_draft && !r->drafts && r->draft_from[j] == WEFT_DRAFTER_MODEL;
+        bool drawn = j < r->n_draft && r->draft_from[j] == WEFT_DRAFTER_MODEL;
         g->trials[n++] = (weft_trial){.p = g->kept,
                                       .p_row = kept + j,
                                       .q = drawn ? g->kept_drafts : NULL,
                                       .q_row = weft_draft_row(r, j),
-                                      .q_ids = drawn ? ids : NULL,
+                                      .q_ids = drawn ? g->draft_ids : NULL,
                                       .draft = j < r->n_draft ? r->draft[j] : -1,
                                       .follows = j > 0,
                                       .sampler = r->choosing.sampler,
@@ -37,7 +35,7 @@ static int add_trials(weft_request *r, int n, int kept) {
 
 /* Rows for everybody: drafts are set, prompts share the chunk in order of age. Returns the number of rows that want logits. */
 static int gather(weft_engine *g, weft_step *step, int *n_trials) {
-    int wanted = 0, room = g->config.chunk;
+    int wanted = 0, drafts = 0, room = g->config.chunk;
     *n_trials = 0;
     *step = (weft_step){.tokens = g->tokens, .spans = g->spans};
     for (int i = 0; i < g->n_requests; i++) {
@@ -66,10 +64,13 @@ static int gather(weft_engine *g, weft_step *step, int *n_trials) {
                 pick->log_sum = r->choosing.logprobs;
                 pick->top = r->choosing.logprobs ? r->choosing.top : 0;
             }
+        drafts += r->n_draft;
         r->stats.passes++;
+        r->stats.verify_passes += r->n_draft > 0;
         r->stats.rows += (uint64_t)(certain + r->n_draft);
     }
     g->stats.passes++;
+    g->stats.verify_passes += drafts > 0;
     g->stats.rows += (uint64_t)step->n_rows;
     return wanted;
 }
@@ -101,6 +102,22 @@ static weft_status no_token(weft_request *r, weft_no_token why) {
     return weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %d are not finite", r->done - 1);
 }
 
+/* Draft i has been verified: all before it were right, and none ended the answer. */
+static void count_draft(weft_request *r, int i, bool right) {
+    weft_engine *g = r->engine;
+    weft_drafter from = (weft_drafter)r->draft_from[i];
+    weft_stats *all[] = {&r->stats, &g->stats};
+    for (int k = 0; k < 2; k++) {
+        all[k]->drafted[i]++;
+        all[k]->accepted[i] += right;
+        all[k]->by[from].drafted[i]++;
+        all[k]->by[from].accepted[i] += right;
+    }
+    if (i || from != WEFT_DRAFTER_MODEL) return;
+    g->drafted++;
+    g->agreed += right;
+}
+
 /* Walks the request's rows; *logit is the next of the picked tokens. Each token is an end, or completes a stop string, or is
  * committed, in this order; at the first that ends the answer the rows after it are forgotten. */
 static void absorb(weft_request *r, int *logit) {
@@ -127,11 +144,7 @@ static void absorb(weft_request *r, int *logit) {
             return;
         }
         int32_t id = picked.id;
-        if (i < r->n_draft) {
-            g->stats.drafted[i]++;
-            if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->drafted++;
-            r->stats.drafted[i]++;
-        }
+        if (i < r->n_draft) count_draft(r, i, agreed);
         if (weft_choosing_ends(&r->choosing, id)) {
             weft_answer_end(r, WEFT_END_STOP, id); /* not committed, accepted or not */
             return;
@@ -141,14 +154,9 @@ static void absorb(weft_request *r, int *logit) {
         bool full = r->ids.n == r->n_prompt + r->max_tokens;
         if (i < r->n_draft) weft_draft_judged(r, i, agreed);
         r->mode = weft_mode_after(&g->modes, r->mode, id);
-        if (agreed) {
-            g->stats.accepted[i]++;
-            if (!i && !r->drafts && r->draft_from[0] == WEFT_DRAFTER_MODEL) g->agreed++;
-            r->stats.accepted[i]++;
-            if (!full) { /* its row is final now; the last token of an answer stays pending */
-                r->done++;
-                r->replay++;
-            }
+        if (agreed && !full) { /* its row is final now; the last token of an answer stays pending */
+            r->done++;
+            r->replay++;
         }
         if (full) {
             weft_answer_end(r, WEFT_END_LENGTH, -1);
@@ -171,20 +179,45 @@ static void watch_drafts(weft_engine *g) {
         (unsigned long long)g->drafted, (unsigned long long)g->agreed);
 }
 
+/* When the parts of a step began: drafting, gathering, the trunk, choosing, the walks; and when it was over. */
+typedef struct times {
+    uint64_t draft, gather, trunk, choose, walk, end;
+} times;
+
+/* Of `all` rows those from `first` on have this part of a time; parts of rows that follow one another add up to it. */
+static uint64_t part(uint64_t ns, uint64_t first, uint64_t rows, uint64_t all) {
+    return ns * (first + rows) / all - ns * first / all;
+}
+static void add_times(weft_stats *s, const times *t, bool prefill, uint64_t first, uint64_t rows, uint64_t all) {
+    uint64_t draft = part(t->gather - t->draft, first, rows, all), verify = part(t->choose - t->trunk, first, rows, all),
+             sample = part(t->walk - t->choose, first, rows, all),
+             host = part(t->trunk - t->gather + t->end - t->walk, first, rows, all);
+    s->draft_ns += draft;
+    s->verify_ns += verify;
+    s->sample_ns += sample;
+    s->host_ns += host;
+    *(prefill ? &s->prefill_ns : &s->decode_ns) += verify + sample + host;
+}
+
 static weft_status step_run(weft_engine *g, weft_error *e) {
     weft_step step;
-    WEFT_TRY(weft_answer_room(g, e));
+    times t = {.draft = weft_now_ns()};
     WEFT_TRY(weft_draft(g, e));
-    uint64_t start = weft_now_ns(), prompts = g->stats.prompt_tokens, traffic = weft_dev_traffic(g->dev);
+    uint64_t prompts = g->stats.prompt_tokens, traffic = weft_dev_traffic(g->dev);
+    t.gather = weft_now_ns();
+    WEFT_TRY(weft_answer_room(g, e));
     int n_trials, wanted = gather(g, &step, &n_trials);
     if (!step.n_rows) return WEFT_OK;
+    t.trunk = weft_now_ns();
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
+    t.choose = weft_now_ns();
     weft_status scored = weft_prompts_score(g, e);
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
     weft_try_drafts(g->dev, g->trials, n_trials);
     weft_status ended = weft_end(g->dev, scored == WEFT_OK ? e : NULL);
     if (scored != WEFT_OK || ended != WEFT_OK) return scored != WEFT_OK ? scored : ended;
+    t.walk = weft_now_ns();
     int logit = 0;
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -194,10 +227,16 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     }
     watch_drafts(g);
     bool prefill = g->stats.prompt_tokens > prompts;
-    uint64_t took = weft_now_ns() - start;
-    *(prefill ? &g->stats.prefill_ns : &g->stats.decode_ns) += took;
-    if (!prefill) weft_costs_pass(&g->costs, step.n_rows, took);
-    if (!prefill) g->stats.decode_bytes += weft_dev_traffic(g->dev) - traffic;
+    t.end = weft_now_ns();
+    uint64_t all = (uint64_t)step.n_rows;
+    add_times(&g->stats, &t, prefill, 0, all, all);
+    for (int i = 0; i < g->n_requests; i++) {
+        weft_request *r = g->requests[i];
+        if (r->certain) add_times(&r->stats, &t, prefill, (uint64_t)r->row, (uint64_t)(r->certain + r->n_draft), all);
+    }
+    if (!prefill) weft_costs_pass(&g->costs, step.n_rows, t.end - t.gather);
+    g->pass_bytes = weft_dev_traffic(g->dev) - traffic;
+    if (!prefill) g->stats.decode_bytes += g->pass_bytes;
 #ifndef NDEBUG
     const char *broken = weft_engine_check(g);
     if (broken) return weft_fail(e, WEFT_EINVAL, "internal fault: %s", broken);

@@ -17,7 +17,7 @@ enum { LARGEST = 1 << 16, MAX_THREADS = 65536, MAX_ROUNDS = 1000, MAX_TOKENS = 1
 #define LEAST_NS 1.0
 #define MOST_NS 1e12
 
-static const char *const drafters[WEFT_DRAFTERS] = {[WEFT_DRAFTER_MODEL] = "model", [WEFT_DRAFTER_LOOKUP] = "lookup"};
+static const char *const drafters[WEFT_LEARNERS] = {[WEFT_DRAFTER_MODEL] = "model", [WEFT_DRAFTER_LOOKUP] = "lookup"};
 
 static void source_text(const uint8_t source[16], char text[33]) {
     for (int i = 0; i < 16; i++) snprintf(text + 2 * (size_t)i, 3, "%02x", source[i]);
@@ -149,7 +149,7 @@ static weft_status read_accepted(weft_tuned *t, weft_json_at at, weft_error *e) 
     struct json_object *o = NULL;
     WEFT_TRY(weft_json_need(at, "accepted", e));
     WEFT_TRY(weft_json_object(at, "accepted", &o, e));
-    for (int d = 0; d < WEFT_DRAFTERS; d++)
+    for (int d = 0; d < WEFT_LEARNERS; d++)
         WEFT_TRY(read_shares((weft_json_at){o, "accepted."}, drafters[d], WEFT_MAX_DEPTH, t->accepted[d].share, e));
     return read_shares(at, "sureness", WEFT_SURENESS, t->sureness.share, e);
 }
@@ -199,14 +199,14 @@ weft_status weft_tuned_read(weft_tuned *t, const char *path, const weft_tuned_ke
     WEFT_TRY(weft_file_read(path, LARGEST, &text, &n, e));
     weft_status s = weft_tuned_parse(t, text, n, e);
     weft_free(text);
+    if (t->version[0] && strcmp(t->version, WEFT_VERSION) != 0) /* whose tables may look different */
+        return weft_fail(e, WEFT_ESUPPORT, "%s: was measured by version %s", path, t->version);
     if (s != WEFT_OK) {
         weft_fail_in(e, path);
         return s;
     }
     const char *other = difference(&t->key, key);
     if (other) return weft_fail(e, WEFT_EINVAL, "%s: was measured with %s", path, other);
-    if (strcmp(t->version, WEFT_VERSION) != 0)
-        return weft_fail(e, WEFT_ESUPPORT, "%s: was measured by version %s", path, t->version);
     snprintf(t->key.model, sizeof t->key.model, "%s", key->model); /* as it is called here: the same weights */
     return WEFT_OK;
 }
@@ -267,7 +267,7 @@ static bool put_shares(struct json_object *o, const char *key, const float *v, i
 static bool put_accepted(struct json_object *o, const weft_tuned *t) {
     struct json_object *all = json_object_new_object();
     bool ok = put(o, "accepted", all);
-    for (int d = 0; d < WEFT_DRAFTERS && ok; d++) ok = put_shares(all, drafters[d], t->accepted[d].share, WEFT_MAX_DEPTH);
+    for (int d = 0; d < WEFT_LEARNERS && ok; d++) ok = put_shares(all, drafters[d], t->accepted[d].share, WEFT_MAX_DEPTH);
     return ok && put_shares(o, "sureness", t->sureness.share, WEFT_SURENESS);
 }
 
@@ -313,7 +313,7 @@ weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *
     return s;
 }
 
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS],
                       weft_sureness *sureness) {
     enum { AS_MANY = 20 }; /* measurements of this run, in weight */
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) {

@@ -41,7 +41,7 @@ typedef struct weft_tuned {
     int rounds, tokens;
     double pass_ns[WEFT_TUNED_ROWS + 1]; /* median time of a pass by its rows; 0: not measured; [0] unused */
     double link_ns;                      /* of a link of the draft chain; 0: none */
-    weft_acceptance accepted[WEFT_DRAFTERS];
+    weft_acceptance accepted[WEFT_LEARNERS];
     weft_sureness sureness;
     weft_tuned_depth depths[WEFT_TUNED_DEPTHS];
     int n_depths;
@@ -65,7 +65,7 @@ struct json_object *weft_tuned_json(const weft_tuned *t);
 weft_status weft_tuned_write(const weft_tuned *t, const char *path, weft_error *e);
 
 /* Where an engine begins; acceptance the same in all modes. Its own measurements move these numbers from the first one on. */
-void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS],
+void weft_tuned_start(const weft_tuned *t, weft_costs *costs, weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS],
                       weft_sureness *sureness);
 
 #endif

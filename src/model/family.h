@@ -43,6 +43,7 @@ struct weft_model {
     bool has_mtp;
     weft_output drafts; /* the drafter's head with some ids only; w NULL: it has none. ids: those that are wanted */
     int n_draft_ids;
+    uint64_t draft_saves; /* bytes that it is smaller by than the whole head */
     weft_mtp mtp;
     weft_assistant *assistant;                    /* NULL: none */
     const weft_attention *own_full, *own_sliding; /* the last layers of each kind that have keys of their own */
@@ -57,8 +58,8 @@ void weft_model_embed(weft_model *m);
 /* Loads what comes before the layers, and what comes after them: the embedding; the final norm and the head. */
 void weft_load_embedding(weft_model *m, weft_loader *l);
 void weft_load_head(weft_model *m, weft_loader *l);
-/* The drafter's head of the ids that are wanted, if any are: rows of the module `path`, [vocab, cols]. */
-void weft_load_draft_head(weft_model *m, weft_loader *l, const char *path, int cols, float cap);
+/* The drafter's head of the ids that are wanted, if any are: rows of `all`, which is the module `path`, [vocab, cols]. */
+void weft_load_draft_head(weft_model *m, weft_loader *l, const weft_output *all, const char *path, int cols);
 /* Modules of an MTP head by their names after the head's prefix. */
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm);
 
@@ -66,6 +67,7 @@ void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *em
 weft_assistant *weft_assistant_load(weft_model *m, weft_loader *l);
 void weft_assistant_draft(weft_assistant *a, weft_model *m, bool chained);
 void weft_assistant_logits(weft_assistant *a, weft_model *m, const int *rows, int n);
-void weft_assistant_pick(weft_assistant *a, weft_model *m, const int *rows, int n, const weft_pick *rules, const bool *allowed);
+void weft_assistant_pick(weft_assistant *a, weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules,
+                         const bool *allowed);
 
 #endif

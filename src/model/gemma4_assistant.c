@@ -38,9 +38,10 @@ void weft_assistant_logits(weft_assistant *a, weft_model *m, const int *rows, in
         weft_ordered_logits(m->dev, m->logits, &a->ordered, a->scores, a->normed, rows, n);
 }
 
-void weft_assistant_pick(weft_assistant *a, weft_model *m, const int *rows, int n, const weft_pick *rules, const bool *allowed) {
+void weft_assistant_pick(weft_assistant *a, weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules,
+                         const bool *allowed) {
     if (a->output.w) {
-        weft_pick_tokens(m->dev, m->drafts.w ? &m->drafts : &a->output, a->normed, rows, n, rules, allowed);
+        weft_pick_tokens(m->dev, head == WEFT_HEAD_FREQUENT ? &m->drafts : &a->output, a->normed, rows, n, rules, allowed);
     } else {
         weft_ordered_logits(m->dev, m->logits, &a->ordered, a->scores, a->normed, rows, n);
         weft_pick_logits(m->dev, m->logits, n, rules, allowed);
@@ -76,7 +77,7 @@ static void load_head(weft_assistant *a, weft_model *m, weft_loader *l) {
     if (!c->n_centroids) {
         const char *head = l->dir->head ? l->dir->head : embed;
         a->output.w = weft_load_mat(l, head, c->vocab_size, c->hidden_size);
-        weft_load_draft_head(m, l, head, c->hidden_size, c->logit_cap);
+        weft_load_draft_head(m, l, &a->output, head, c->hidden_size);
         return;
     }
     a->ordered.top = c->centroid_top;

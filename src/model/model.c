@@ -64,14 +64,17 @@ void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, cons
     if (head == WEFT_HEAD_TRUNK)
         weft_pick_tokens(m->dev, &m->output, m->hidden, rows, n, rules, allowed);
     else if (m->assistant)
-        weft_assistant_pick(m->assistant, m, rows, n, rules, allowed);
+        weft_assistant_pick(m->assistant, m, head, rows, n, rules, allowed);
     else
-        weft_pick_tokens(m->dev, m->drafts.w ? &m->drafts : &m->mtp.output, m->mtp.out, rows, n, rules, allowed);
+        weft_pick_tokens(m->dev, head == WEFT_HEAD_FREQUENT ? &m->drafts : &m->mtp.output, m->mtp.out, rows, n, rules, allowed);
 }
 
 const int32_t *weft_model_draft_ids(const weft_model *m, int *n) {
     *n = m->drafts.w ? m->n_draft_ids : 0;
     return m->drafts.w ? m->drafts.ids : NULL;
+}
+uint64_t weft_model_draft_saves(const weft_model *m) {
+    return m->draft_saves;
 }
 
 const weft_buf *weft_model_logits_buf(const weft_model *m) {
@@ -107,10 +110,13 @@ void weft_load_head(weft_model *m, weft_loader *l) {
     m->output.w = l->dir->head ? weft_load_mat(l, l->dir->head, m->vocab, m->hidden_size) : m->embed;
 }
 
-void weft_load_draft_head(weft_model *m, weft_loader *l, const char *path, int cols, float cap) {
+void weft_load_draft_head(weft_model *m, weft_loader *l, const weft_output *all, const char *path, int cols) {
     if (!m->drafts.ids) return;
-    m->drafts.cap = cap;
+    m->drafts.cap = all->cap;
     m->drafts.w = weft_load_copy(l, path, m->vocab, cols, m->drafts.ids, m->n_draft_ids);
+    if (l->status != WEFT_OK) return;
+    uint64_t whole = weft_mat_bytes(all->w), some = weft_mat_bytes(m->drafts.w);
+    m->draft_saves = whole > some ? whole - some : 0;
 }
 
 void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *embedding_norm, const char *hidden_norm) {
@@ -124,7 +130,7 @@ void weft_mtp_load(weft_model *m, weft_loader *l, const char *fc, const char *em
     if (l->dir->mtp_head) h->output.w = weft_load_mat(l, l->dir->mtp_head, m->vocab, hidden);
     const char *head = l->dir->mtp_head ? l->dir->mtp_head : l->dir->head;
     if (!head) head = weft_loader_path(l, l->dir->trunk, "%s", l->dir->embedding);
-    weft_load_draft_head(m, l, head, hidden, h->output.cap);
+    weft_load_draft_head(m, l, &h->output, head, hidden);
     h->embedding = weft_load_buf(l, "mtp", hidden);
     h->hidden = weft_load_buf(l, "mtp", hidden);
     h->pair = weft_load_buf(l, "mtp", 2 * hidden);

@@ -21,12 +21,16 @@ typedef enum weft_mtp_rows {
     WEFT_MTP_FULL,  /* also the head's output, for logits of every row (teacher-forced scoring) */
 } weft_mtp_rows;
 
-typedef enum weft_head { WEFT_HEAD_TRUNK, WEFT_HEAD_DRAFT } weft_head;
+typedef enum weft_head {
+    WEFT_HEAD_TRUNK,
+    WEFT_HEAD_DRAFT,
+    WEFT_HEAD_FREQUENT, /* the drafter's with weft_model_draft_ids() alone: for weft_model_pick(), where there are such ids */
+} weft_head;
 
 typedef struct weft_model_options {
     const weft_model_dir *assistant; /* a drafter's folder, or NULL */
     int logit_rows;                  /* the most rows of one weft_model_logits() or weft_model_pick() call */
-    const int32_t *draft_ids;        /* [n_draft_ids], ascending: the drafter chooses among these ids only; NULL: among all */
+    const int32_t *draft_ids;        /* [n_draft_ids], ascending: what WEFT_HEAD_FREQUENT is to have */
     int n_draft_ids;
 } weft_model_options;
 /* Checks every tensor against the configuration and packs it (on a dry device: checks only); registers buffers and layers. The
@@ -53,12 +57,14 @@ void weft_model_pass(weft_model *m, weft_mtp_rows mtp);
 /* A draft step: each span one speculative row. chained false: hidden rows come from the carry (the true ones); true: from the
  * drafter's own output of the previous draft step, whose rows are the same requests. */
 void weft_model_draft(weft_model *m, bool chained);
-/* The ids that drafts are chosen among, ascending, *n of them; NULL: all. A drafter with a large vocabulary reads its output head
- * for most of its time, and all but some ten thousand ids are rare: it has a copy of the rows of the others. An assistant whose
- * head is ordered reads little of it and has no such copy. */
+/* The ids of WEFT_HEAD_FREQUENT, ascending, *n of them; NULL: there is no such head. A drafter with a large vocabulary reads its
+ * output head for most of its time, and all but some ten thousand ids are rare: it may have a copy of the rows of the others. An
+ * assistant whose head is ordered reads little of it and has none. */
 const int32_t *weft_model_draft_ids(const weft_model *m, int *n);
-/* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). A row that is kept has a column for
- * each of weft_model_draft_ids() where the head is the drafter's. */
+/* Bytes that a draft step reads less with it; 0: there is none. */
+uint64_t weft_model_draft_saves(const weft_model *m);
+/* Tokens for the listed rows, as weft_pick_tokens() chooses them; read by weft_read_pick(). A kept row has the columns of the head.
+ */
 void weft_model_pick(weft_model *m, weft_head head, const int *rows, int n, const weft_pick *rules, const bool *allowed);
 /* Logits of the listed rows of the step, of all ids; read them from weft_model_logits_buf(), row i for rows[i]. */
 void weft_model_logits(weft_model *m, weft_head head, const int *rows, int n);

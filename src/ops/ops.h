@@ -134,6 +134,7 @@ typedef struct weft_mat_desc {
     void *ctx;
 } weft_mat_desc;
 weft_status weft_mat_make(weft_dev *dev, const weft_mat_desc *desc, weft_mat **mat, weft_error *e);
+uint64_t weft_mat_bytes(const weft_mat *mat); /* that a product with all of it reads */
 /* n float32 values, copied. */
 weft_status weft_coef_make(weft_dev *dev, const float *v, int n, weft_coef **coef, weft_error *e);
 

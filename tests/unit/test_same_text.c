@@ -188,9 +188,11 @@ static void check(const subject *s) {
         }
         same(s, want[0], want[2], n, "greedy by rejection", 0, 1);
         weft_engine_stats(g, &stats);
-        for (int i = 0; i < WEFT_MAX_DEPTH; i++) drafted += stats.drafted[i], accepted += stats.accepted[i];
-        found += stats.lookup_drafted;
-        looked_up += stats.lookup_accepted;
+        const weft_judged *by = &stats.by[WEFT_DRAFTER_LOOKUP];
+        for (int i = 0; i < WEFT_MAX_DEPTH; i++) {
+            drafted += stats.drafted[i], accepted += stats.accepted[i];
+            found += by->drafted[i], looked_up += by->accepted[i];
+        }
         weft_engine_close(g);
     }
     assert_true(drafted > 0 && found > 0);

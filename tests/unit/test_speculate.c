@@ -107,10 +107,13 @@ static void test_drafts_are_tried_again(void **state) {
     for (; passes < 4000; passes++) {
         weft_depths_choose(&c, 1, &w, 1);
         assert_int_equal(w.depth, 0);
-        weft_depths_explore(&c, &w, 1);
-        tried += w.depth > 0;
+        tried += weft_depths_explore(&c, 1, 1, true);
     }
-    assert_true(tried >= 20 && tried <= 80); /* ever more rarely */
+    assert_true(tried >= 6 && tried <= 20); /* dear as it is */
+    c.link_ns = 5, c.idle = tried = 0;
+    for (int pass = 0; pass < 4000; pass++) tried += weft_depths_explore(&c, 1, 1, true);
+    assert_true(tried >= 200 && tried <= 600); /* half a percent of the time, at 8 percent of a pass */
+    c.link_ns = 1e9;
     for (int i = 0; i < 60; i++) weft_costs_link(&c, 5);
     weft_depths_choose(&c, 1, &w, 1);
     assert_true(w.depth >= 3);
@@ -143,9 +146,15 @@ static void test_costs_are_monotone(void **state) {
     ratio = weft_costs_at(&cold, 4) / weft_costs_at(&cold, 1);
     assert_true(ratio > 1.35 && ratio < 1.75);
     weft_acceptance a = {0};
-    for (int i = 0; i < 200; i++) weft_acceptance_learn(&a, 2, WEFT_DRAFTER_MODEL, false);
+    for (int i = 0; i < 800; i++) weft_acceptance_learn(&a, 2, WEFT_DRAFTER_MODEL, false);
     assert_true(weft_acceptance_at(&a, 2, WEFT_DRAFTER_MODEL) < 0.01f);
     assert_true(weft_acceptance_at(&a, 1, WEFT_DRAFTER_MODEL) > 0.5f);
+    assert_true(weft_acceptance_at(&a, 3, WEFT_DRAFTER_MODEL) < 0.01f); /* deeper is no better, as far as is known */
+    for (int i = 0; i < 4; i++) weft_acceptance_learn(&a, 1, WEFT_DRAFTER_MODEL, i < 2);
+    float few = weft_acceptance_hoped(&a, 1, WEFT_DRAFTER_MODEL) - weft_acceptance_at(&a, 1, WEFT_DRAFTER_MODEL);
+    for (int i = 0; i < 200; i++) weft_acceptance_learn(&a, 1, WEFT_DRAFTER_MODEL, i % 2);
+    float many = weft_acceptance_hoped(&a, 1, WEFT_DRAFTER_MODEL) - weft_acceptance_at(&a, 1, WEFT_DRAFTER_MODEL);
+    assert_true(few > 0.1f && many > 0 && many < few / 2);
 }
 
 /* ---- nothing changes a token --------------------------------------------------------------------------------------------- */
@@ -214,7 +223,10 @@ static void test_no_drafter_changes_a_token(void **state) {
             }
             weft_stats s;
             weft_engine_stats(g, &s);
-            looked_up += s.lookup_drafted, right += s.lookup_accepted;
+            for (int i = 0; i < WEFT_MAX_DEPTH; i++) {
+                looked_up += s.by[WEFT_DRAFTER_LOOKUP].drafted[i];
+                right += s.by[WEFT_DRAFTER_LOOKUP].accepted[i];
+            }
             weft_engine_close(g);
         }
     assert_true(looked_up > 1000 && right > 100); /* the lookup was there */

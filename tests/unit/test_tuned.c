@@ -85,7 +85,7 @@ static void test_written_as_read(void **state) {
     assert_memory_equal(back.accepted, t.accepted, sizeof t.accepted);
     assert_memory_equal(back.depths, t.depths, sizeof t.depths);
     weft_costs costs = {0};
-    weft_acceptance accepted[WEFT_MODES][WEFT_DRAFTERS] = {0};
+    weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS] = {0};
     weft_sureness sureness = {0};
     weft_tuned_start(&back, &costs, accepted, &sureness);
     assert_true(weft_costs_at(&costs, 1) == 1125 && weft_costs_at(&costs, 9) == 2125 && weft_costs_at(&costs, 7) == 1875);
@@ -128,6 +128,9 @@ static void test_another_key(void **state) {
     assert_int_equal(weft_tuned_write(&t, path, &e), WEFT_OK);
     assert_int_equal(weft_tuned_read(&back, path, &some_key, &e), WEFT_ESUPPORT);
     assert_non_null(strstr(e.text, "0.0.1"));
+    static const char unlike[] = "{\"version\": \"9.9\", \"what\": \"that one does not know\"}";
+    assert_int_equal(weft_file_write(path, unlike, sizeof unlike - 1, &e), WEFT_OK);
+    assert_int_equal(weft_tuned_read(&back, path, &some_key, &e), WEFT_ESUPPORT);
 }
 
 /* Every beginning of the file, and the file with each byte changed to some others: refused, or a table whose numbers are in range

@@ -143,6 +143,10 @@ weft_status weft_mat_make(weft_dev *d, const weft_mat_desc *desc, weft_mat **mat
     return !own && weft_packed_ready(d->packed) ? WEFT_OK : pack(d, m, desc, e);
 }
 
+uint64_t weft_mat_bytes(const weft_mat *m) {
+    return (uint64_t)m->experts * (uint64_t)panel_count(m) * panel_bytes(m);
+}
+
 weft_status weft_coef_make(weft_dev *d, const float *v, int n, weft_coef **coef, weft_error *e) {
     weft_coef *c = weft_arena_get(&d->arena, 1, sizeof *c);
     if (!c || !weft_vec_push(&d->coefs, c)) return weft_fail_oom(e, "coefficients");
