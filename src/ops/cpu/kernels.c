@@ -224,9 +224,12 @@ static void largest(float *most, const float *x, int n) {
     }
 }
 static void permit(float *y, const float *x, const bool *allowed, int n) {
-    for (int i = 0; i < n; i++) {
-        float v = x[i] - x[i] == 0 ? x[i] : __builtin_nanf("");
-        y[i] = allowed[i] ? v : -__builtin_inff();
+    for (int i = 0; i < n; i++) { /* as whole numbers, which compilers choose between without a branch */
+        uint32_t u, exponent = 0x7F800000u, nan = 0x7FC00000u, none = 0xFF800000u;
+        memcpy(&u, x + i, sizeof u);
+        u = (u & exponent) == exponent ? nan : u;
+        u = allowed[i] ? u : none;
+        memcpy(y + i, &u, sizeof u);
     }
 }
 
@@ -245,10 +248,10 @@ INLINE vl mul_low(vl a, vl b) { /* of the low halves */
 }
 typedef int32_t vh __attribute__((vector_size(W * 2))); /* ids of as many lanes */
 INLINE vl column_ids(const weft_columns *c, int at) {
-    vl x;
     if (!c->ids) {
-        for (int i = 0; i < W / 2; i++) x[i] = (uint32_t)c->first + (uint32_t)(at + i);
-        return x;
+        vl lane;
+        for (int i = 0; i < W / 2; i++) lane[i] = (uint64_t)i;
+        return (lane + ((uint32_t)c->first + (uint32_t)at)) & UINT32_MAX;
     }
     vh ids = {0};
     if (at + W / 2 <= c->n)
