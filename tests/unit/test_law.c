@@ -231,7 +231,7 @@ static void heads(void **state) {
         RUN("head, depth 1 of 6 tokens", HYBRID, 50, one, 3, 1, 6, 0, .temperature = 1.3),
         RUN("head, depth 2", HYBRID, 50, one, 4, 2, 0, 0, .temperature = 1.3),
         RUN("head, depth 3", HYBRID, 50, one, 3, 3, 0, 0, .temperature = 0.7),
-        RUN("head, depth 4", HYBRID, 200, one, 3, 4, 0, MILLION, .temperature = 1),
+        RUN("head, depth 4", HYBRID, 150, one, 3, 4, 0, MILLION, .temperature = 1),
         RUN("head, depth 8", HYBRID, 30, one, 2, 8, 0, 0, .temperature = 1.3),
         RUN("head, greedy", HYBRID, 1, one, 3, 4, 0, PERHAPS, .temperature = 0),
         RUN("head with 4 ids of 16, 3 letters of 5, depth 3", FEW, 100, one, 5, 3, 0, 0, .temperature = 1),
@@ -251,7 +251,7 @@ static void lookups(void **state) {
         RUN("lookup alone, depth 4", DENSE, 50, pairs, 3, 4, 0, LOOKUP | MILLION, .temperature = 1.3),
         RUN("long matches beside a head, depth 4", HYBRID, 30, sevens, 3, 4, 0, LOOKUP, .temperature = 1),
         RUN("a link and what was looked up, depth 2", HYBRID, 50, pairs, 3, 2, 0, LOOKUP, .temperature = 1.3),
-        RUN("a link and what was looked up, depth 4", HYBRID, 150, pairs, 3, 4, 0, LOOKUP | MILLION, .temperature = 0.7),
+        RUN("a link and what was looked up, depth 4", HYBRID, 100, pairs, 3, 4, 0, LOOKUP | MILLION, .temperature = 0.7),
         RUN("a link of 4 ids and what was looked up, depth 4", FEW, 50, pairs, 4, 4, 0, LOOKUP, .temperature = 1),
     };
     CHECK(runs);
@@ -304,7 +304,7 @@ static void penalties(void **state) {
     static const run runs[] = {
         RUN("repetition 1.5, head", HYBRID, 50, pairs, 3, 4, 0, 0, .temperature = 1, .repetition_penalty = 1.5f),
         RUN("presence 0.8, head", HYBRID, 50, one, 3, 4, 0, 0, .temperature = 0.7, .presence_penalty = 0.8f),
-        RUN("frequency 0.6, head", HYBRID, 100, one, 3, 4, 0, 0, .temperature = 1.3, .frequency_penalty = 0.6f),
+        RUN("frequency 0.6, head", HYBRID, 60, one, 3, 4, 0, 0, .temperature = 1.3, .frequency_penalty = 0.6f),
         RUN("all three, link and lookup", HYBRID, 50, pairs, 3, 3, 0, LOOKUP, .temperature = 1, .repetition_penalty = 1.2f,
             .presence_penalty = 0.3f, .frequency_penalty = 0.4f),
         RUN("bias, head", HYBRID, 50, one, 3, 3, 0, 0, .temperature = 0.7, .bias = biases, .n_bias = 3),
@@ -319,7 +319,7 @@ static const int32_t two[] = {2}, three[] = {3}, one_three[] = {1, 3};
 static void ends(void **state) {
     (void)state;
     static const run runs[] = {
-        RUN("an end id, head", HYBRID, 100, one, 3, 4, 0, 0, .temperature = 1, .stop_ids = two, .n_stop_ids = 1),
+        RUN("an end id, head", HYBRID, 60, one, 3, 4, 0, 0, .temperature = 1, .stop_ids = two, .n_stop_ids = 1),
         RUN("two end ids of four, head", HYBRID, 50, one, 4, 3, 0, 0, .temperature = 1.3, .stop_ids = one_three, .n_stop_ids = 2),
         RUN("an end id not before 3 tokens, head", HYBRID, 50, one, 3, 4, 0, 0, .temperature = 1, .stop_ids = two, .n_stop_ids = 1,
             .min_tokens = 3),
