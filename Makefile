@@ -4,7 +4,7 @@
 #   make run         the bundled model writes a function
 #   make test        everything that runs without a download
 #   make asan tsan   the same under the address and the thread sanitizer (build-asan, build-tsan)
-#   make test-same   three tests of drafts at length: their text is the one without; their law, with 4 x the answers; 30,000 tokens
+#   make test-same   three tests of drafts at length: their text is the one without; their law, a million answers; 30,000 tokens
 #   make fuzz        every fuzzer for FUZZ_SECONDS; make coverage: what the seed corpora reach in the parsers, then all tests
 #   make bench-peer  beside llama.cpp, which npm fetches; PEER_FLAGS="--quick --models 2b-4" and more: bench/peer/run.py --help
 #   make bench-speculate  what drafting brings: held-out text, a trace on the shapes of a 2B model, an edit; SPECULATE_FLAGS="--rounds 15"
@@ -180,7 +180,7 @@ test-real: setup
 	@ran=0; for t in tests/real/*.sh; do [ -x "$$t" ] || continue; ran=1; echo "== $$t"; "$$t" $(BUILD) || exit 1; done; \
 	[ $$ran = 1 ] || { echo "no suites in tests/real"; exit 1; }
 
-# Opt-in: half an hour.
+# Opt-in: three quarters of an hour.
 test-same: setup
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/tests/test_law $(BUILD)/tests/test_speculation $(BUILD)/tests/test_same_text
 	$(BUILD)/tests/test_law 4

@@ -8,6 +8,7 @@
  * The promise. For one checkpoint, KV type, numerics mode, backend and instruction set, the tokens of a request depend on its
  * prompt ids, its sampler settings and its seed alone: not on the thread count, the prefill chunk, which other requests share the
  * batch, or whether and how deep the model's multi-token-prediction head drafts ahead. docs/ARCHITECTURE.md says how it is kept.
+ * One setting gives it up, and has to be asked for: WEFT_ACCEPT_REJECTION.
  *
  * Threads. An engine belongs to one thread at a time: every call on it and on its requests comes from that thread. Calls set the
  * floating-point mode they need (denormals are zero) and restore the caller's.
@@ -78,10 +79,10 @@ typedef struct weft_config {
     /* The folder where the packed weights of checkpoints from 64 MB on are kept, so that the next start maps them instead of
      * packing again; it grows about as large as the checkpoints. NULL: $XDG_CACHE_HOME/weft/packed, else ~/.cache/weft/packed, on
      * macOS ~/Library/Caches/weft/packed; "": nothing is kept. A folder that cannot be used costs time, not the start.
-     * What `weft tune` measured lies in the same folder, or in "tuned" in place of "packed" where that is chosen here, and is read
-     * at the start, if it is of this machine, model, threads, kernels and KV type: draft depths then begin with it.
-     * There too, or in "drafts", lies for checkpoints of more than 65536 ids with a drafter how often each id was
-     * generated, so that drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
+     * Two small things are kept beside them. With NULL they lie in .../weft/tuned and .../weft/drafts, otherwise in this folder:
+     * what `weft tune` measured, read at the start if it is of this machine, model, threads, kernels and KV type, so that draft
+     * depths begin with it; and, for checkpoints of more than 65536 ids with a drafter, how often each id was generated, so that
+     * drafts are made of the frequent ones: counts alone, nothing of texts or their order. */
     const char *cache_dir;
 } weft_config;
 
@@ -142,9 +143,13 @@ typedef struct weft_logit_bias {
 
 /* How drafts are judged. */
 typedef enum weft_accept {
-    WEFT_ACCEPT_COUPLED,   /* a draft is kept if it is the token that a run without drafts draws: the same text at every depth */
-    WEFT_ACCEPT_REJECTION, /* rejection sampling (Leviathan et al. 2023, Chen et al. 2023): the same distribution, a little more
-                              drafts kept; text depends on what was drafted. Greedy answers are the same */
+    WEFT_ACCEPT_COUPLED, /* a draft is kept if it is the token that a run without drafts draws: the same text at every depth */
+    /* Rejection sampling (Leviathan et al. 2023, Chen et al. 2023): the same distribution, a little more drafts kept. The text
+     * depends on what was drafted: with WEFT_DEPTH_AUTO on the clock, so that a seed may give another answer each time; with a
+     * fixed depth it is repeatable, but, for checkpoints of more than 65536 ids, the ids to draft from are chosen for the whole
+     * batch and by what was generated before (cache_dir): there other requests, the prefill chunk and those counts change it, too.
+     * Greedy answers are as without it. */
+    WEFT_ACCEPT_REJECTION,
 } weft_accept;
 
 /* All zero but for prompt and max_tokens is a greedy answer. Everything that is pointed to is copied.
@@ -181,7 +186,7 @@ typedef struct weft_request_desc {
     int top_k;                /* the k largest; 0: all */
     float top_p;              /* the fewest, largest first, that together reach this probability; 0, and 1 and above: all */
     float min_p;              /* those that have at least this part of the largest probability, 0..1; 0: all */
-    bool has_seed;            /* without one a seed is drawn, which weft_request_seed() tells */
+    bool has_seed;            /* without one a seed is drawn, which weft_request_seed() tells; see WEFT_ACCEPT_REJECTION */
     uint64_t seed;
     uint32_t choice; /* which of several answers to one prompt: 0, 1, ... of one seed are independent of each other */
 
@@ -191,8 +196,7 @@ typedef struct weft_request_desc {
     size_t n_stop_ids;
     bool ignore_end;      /* the model's end tokens do not end the answer (tests, benchmarks) */
     bool logprobs;        /* events tell each token's log-probability, */
-    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt, each after a row of the output head: takes time
-                           */
+    bool prompt_logprobs; /* and weft_request_prompt_logprob() those of the prompt: a row of the output head for each, takes time */
     int top_logprobs;     /* both with those of so many of the likeliest ids, 0..WEFT_MAX_LOGPROBS */
 
     /* Tokens that are drafted ahead, 0..max_depth, by the checkpoint's MTP head or the assistant, and by looking up what came after
@@ -276,7 +280,7 @@ typedef struct weft_stats {
     uint64_t passes;                                            /* trunk calls (of a request: in which it had rows) */
     uint64_t verify_passes;                                     /* those of them with drafts (of a request: with its own) */
     uint64_t rows;                                              /* rows in passes, speculative ones included */
-    uint64_t draft_steps;                                       /* calls of the MTP head to draft */
+    uint64_t draft_steps;                                       /* calls of the MTP head to draft (of a request: for it) */
     uint64_t drafted[WEFT_MAX_DEPTH], accepted[WEFT_MAX_DEPTH]; /* as weft_judged, of all drafters */
     weft_judged by[WEFT_DRAFTERS];
     /* Times of steps in nanoseconds. A request has of each step the part that its rows have of the step's, so that times of

@@ -209,6 +209,18 @@ def terminal(model):
     os.close(other)
     os.close(main)
     check(piped and not piped.endswith(b"\n") and text.endswith(b"\n"), "a raw answer on a terminal ends its line", f"{piped} {text}")
+    # Log-probabilities begin on lines of their own where both come to the terminal; elsewhere the text stays as it is.
+    args += ["--logprobs", 0]
+    r = run(*args)
+    said = r.err.splitlines()
+    check(r.out == piped and len(said) == 3, "log-probabilities change no text in a pipe", r)
+    main, other = pty.openpty()
+    process = suite.start(args, stdin=subprocess.DEVNULL, stdout=other, stderr=other)
+    process.wait(timeout=60)
+    lines = os.read(main, 65536).decode("utf-8", "replace").replace("\r", "").split("\n")
+    os.close(other)
+    os.close(main)
+    check([line for line in lines if line in said] == said, "log-probabilities on a terminal are lines of their own", lines)
 
 
 def usable_isas(model):
@@ -266,6 +278,17 @@ def seeds(model):
     r = run("run", model, "abc", "--max-tokens", 3, "--ignore-end", "--stats")
     check("\nseed " not in r.err, "a greedy answer has no seed", r)
     check(sampled("--temperature", 1e-9, "--seed", 9) == greedy, "a temperature near 0 is nearly greedy")
+
+    # Rejection sampling: what was drafted decides about the text, so a fixed depth repeats it.
+    check(sampled("--accept", "rejection") == greedy, "--accept rejection: a greedy answer stays as it is")
+    fixed = ("--accept", "rejection", "--temperature", 1, "--seed", 9, "--depth", 3)
+    first = sampled(*fixed)
+    check(first is not None and sampled(*fixed) == first, "--accept rejection: a seed and --depth 3 give one answer")
+    check(sampled(*fixed, "--threads", 1, "--chunk", 2) == first, "--accept rejection: whatever threads and chunk")
+    check(first != warm, "--accept rejection: another answer than the coupled one")
+    check(sampled("--accept", "coupled", "--temperature", 1, "--seed", 9) == warm, "--accept coupled is what is done without")
+    r = run("run", model, "abc", "--accept", "foo")
+    check(one_line(r, "--accept", "foo", "coupled|rejection") and r.code == 2, "--accept foo: refused, and the choices said", r)
 
 
 def choosing(model):
@@ -443,6 +466,7 @@ def recommended():
     model, plain = folder(values), folder(None)
     explicit = [f"--{k.replace('_', '-')}={v}" for k, v in values.items() if k != "do_sample"]
     want = answer(plain, *explicit)
+    check(want is not None and want != answer(plain), "what is recommended is not the greedy answer")
     check(answer(model) == answer(plain), "without --sampling the model's recommendation is not used")
     check(answer(model, "--sampling", "model") == want, "--sampling model is what the file says")
     check(answer(model, "--sampling", "greedy") == answer(plain), "--sampling greedy")

@@ -170,7 +170,7 @@ static void print_times(bench *b) {
     double one = weft_pace_pass_ns(&b->times, 1), link = weft_pace_link_ns(&b->times);
     if (one <= 0) return;
     printf("T(1) %.3f ms; T(rows) / T(1):", 1e-6 * one);
-    for (int r = 2; r <= WEFT_PACE_ROWS; r++)
+    for (int r = 2; r <= WEFT_TUNED_ROWS; r++)
         if (b->times.pass[r].n) printf(" T(%d) %.3f", r, weft_pace_pass_ns(&b->times, r) / one);
     if (link > 0) printf("; a link %.3f", link / one);
     printf("\n");
@@ -188,12 +188,16 @@ static weft_status encode_file(const bench *b, const char *path, weft_ids *ids, 
     return s;
 }
 
+/* Random ids, of the frequent ones where the drafter has a head for these: most of a text is of them, and --loss has the rest. */
 static weft_status add_random(const bench *b, int round, uint32_t stream, size_t n, weft_ids *ids, weft_error *e) {
+    int kinds;
+    const int32_t *frequent = weft_model_draft_ids(b->g->model, &kinds);
+    if (!frequent) kinds = b->info.vocab;
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
         weft_philox(stream, (uint32_t[]){(uint32_t)i, (uint32_t)round, 0, 0}, r);
-        int32_t id = (int32_t)(r[0] % (uint32_t)b->info.vocab);
-        if (!weft_vec_push(ids, id)) return weft_fail_oom(e, "a prompt");
+        int32_t id = (int32_t)(r[0] % (uint32_t)kinds);
+        if (!weft_vec_push(ids, frequent ? frequent[id] : id)) return weft_fail_oom(e, "a prompt");
     }
     return WEFT_OK;
 }

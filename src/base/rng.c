@@ -37,10 +37,10 @@ double weft_gumbel_bound(uint64_t k) {
 }
 
 uint64_t weft_gumbel_bits(uint64_t seed, uint32_t choice, uint32_t index, uint32_t id) {
-    const uint32_t counter[4] = {id, index, choice, 0};
+    const uint32_t half = WEFT_GUMBEL_HALF, counter[4] = {id & ~half, index, choice, 0};
     uint32_t out[4];
     weft_philox(seed, counter, out);
-    return (uint64_t)out[1] << 32 | out[0];
+    return id & half ? (uint64_t)out[3] << 32 | out[2] : (uint64_t)out[1] << 32 | out[0];
 }
 
 double weft_gumbel(uint64_t seed, uint32_t choice, uint32_t index, uint32_t id) {

@@ -15,6 +15,8 @@ double weft_gumbel(uint64_t seed, uint32_t choice, uint32_t index, uint32_t id);
 /* The same in steps, for a loop over a vocabulary: the bits of weft_gumbel(); a bound that the noise made of them never passes
  * (within ln 2 of it in the upper tail, and no logarithm); the noise itself. P(G > g) is right to 2^-64, and every k has its G
  * to double precision, the smallest (the upper tail, which decides when unlikely tokens win) included. */
+#define WEFT_GUMBEL_HALF 16u /* of 32 ids in a row the first 16 take one half of a Philox result each, the others the other half   \
+                              */
 uint64_t weft_gumbel_bits(uint64_t seed, uint32_t choice, uint32_t index, uint32_t id);
 double weft_gumbel_bound(uint64_t k);
 double weft_gumbel_of(uint64_t k);

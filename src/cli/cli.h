@@ -29,8 +29,9 @@ int weft_cli_fail(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
 /* The option of every command that loads a model, and what it means for weft_config.cache_dir. */
 #define WEFT_CACHE_OPTION(to)                                                                                                      \
-    WEFT_TEXT("cache", "DIR|none", (to), NULL, "weft/packed and weft/tuned in your cache folder",                                  \
-              "Where packed weights are kept, so that the next start is quick, and what weft tune measured.")
+    WEFT_TEXT("cache", "DIR|none", (to), NULL, "weft/packed, tuned and drafts in your cache folder",                               \
+              "Where packed weights are kept, so that the next start is quick, what weft tune measured, and how often each "       \
+              "token came.")
 const char *weft_cli_cache(const char *option);
 
 /* weft_config.isa and .precise. */

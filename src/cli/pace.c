@@ -14,7 +14,7 @@ static bool note_step(const weft_request *r, const weft_stats *was, const weft_s
     bool ok = true;
     if (is->prefill_ns != was->prefill_ns || is->passes == was->passes) return true;
     pace->passes++;
-    if (rows >= 1 && rows <= WEFT_PACE_ROWS) ok = weft_vec_push(&times->pass[rows], (double)(is->decode_ns - was->decode_ns));
+    if (rows >= 1 && rows <= WEFT_TUNED_ROWS) ok = weft_vec_push(&times->pass[rows], (double)(is->decode_ns - was->decode_ns));
     if (links) ok = ok && weft_vec_push(&times->link, (double)(is->draft_ns - was->draft_ns) / (double)links);
     for (int d = 0; d < WEFT_MAX_DEPTH && is->drafted[d] != was->drafted[d]; d++) {
         bool right = is->accepted[d] != was->accepted[d];
@@ -44,7 +44,6 @@ weft_status weft_pace_answer(weft_engine *g, const weft_request_desc *d, const w
     }
     weft_request_close(r);
     *seconds = (double)(is.decode_ns - from.decode_ns + is.draft_ns - from.draft_ns) * 1e-9;
-    pace->seconds += *seconds;
     if (is.tokens > from.tokens) pace->tokens += is.tokens - from.tokens - 1;
     return s;
 }
@@ -63,10 +62,10 @@ double weft_pace_link_ns(weft_pace_times *t) {
 }
 
 void weft_pace_times_clear(weft_pace_times *t) {
-    for (int r = 0; r <= WEFT_PACE_ROWS; r++) t->pass[r].n = 0;
+    for (int r = 0; r <= WEFT_TUNED_ROWS; r++) t->pass[r].n = 0;
     t->link.n = 0;
 }
 void weft_pace_times_free(weft_pace_times *t) {
-    for (int r = 0; r <= WEFT_PACE_ROWS; r++) weft_vec_free(&t->pass[r]);
+    for (int r = 0; r <= WEFT_TUNED_ROWS; r++) weft_vec_free(&t->pass[r]);
     weft_vec_free(&t->link);
 }

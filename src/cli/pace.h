@@ -5,8 +5,6 @@
 #include "base/vec.h"
 #include "engine/engine.h"
 
-enum { WEFT_PACE_ROWS = WEFT_MAX_DEPTH + 1 };
-
 /* Drafts of one kind at one position, all before it right: verified, and right. */
 typedef struct weft_pace_tally {
     uint64_t drafted, right;
@@ -15,17 +13,16 @@ typedef struct weft_pace_tally {
 /* Of any number of answers. Zero-initialise. */
 typedef struct weft_pace {
     uint64_t tokens, passes; /* of decoding: the first token comes out of the prompt's pass */
-    double seconds;          /* with drafting */
     weft_pace_tally from[WEFT_DRAFTERS][WEFT_MAX_DEPTH];
     weft_pace_tally sure[WEFT_SURENESS]; /* of the model's, by how sure it was */
 } weft_pace;
 
 /* Nanoseconds of every pass, by its rows, and of every link of the draft chain. */
 typedef struct weft_pace_times {
-    WEFT_VEC(double) pass[WEFT_PACE_ROWS + 1], link;
+    WEFT_VEC(double) pass[WEFT_TUNED_ROWS + 1], link;
 } weft_pace_times;
 
-/* Answers to the end, and adds it up. trace: see engine/trace.h, or NULL. *seconds: of this answer alone. */
+/* Answers to the end, and adds it up. trace: see engine/trace.h, or NULL. *seconds: of decoding, with drafting. */
 weft_status weft_pace_answer(weft_engine *g, const weft_request_desc *d, const weft_trace *trace, weft_pace *pace,
                              weft_pace_times *times, double *seconds, weft_error *e);
 /* Share of the drafts at a position that were right, whichever drafter made them; -1: none was verified. */

@@ -120,6 +120,15 @@ static bool write_text(const weft_event *ev, const options *o, bool *line_open) 
     return !ferror(stdout);
 }
 
+/* Where a terminal shows both, what goes to standard error begins on a line of its own. */
+static void end_line(bool *line_open) {
+    if (*line_open && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) {
+        fputc('\n', stdout);
+        *line_open = false;
+    }
+    fflush(stdout);
+}
+
 static const char *reason_of(const weft_event *end) {
     return end->reason == WEFT_END_LENGTH ? "length" : end->stop >= 0 ? "stop string" : "end token";
 }
@@ -143,8 +152,10 @@ static weft_status generate(weft_engine *g, const options *o, weft_request *r, c
         print_prompt_logprobs(r, &known);
         for (size_t i = 0; i < n; i++) {
             if (!write_text(&ev[i], o, &line_open)) return weft_fail(e, WEFT_EIO, "cannot write the answer");
-            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0)
+            if (ev[i].kind == WEFT_EVENT_TOKEN && o->sampling.logprobs >= 0) {
+                end_line(&line_open);
                 weft_cli_print_logprobs(ev[i].token, ev[i].logprob, ev[i].top, ev[i].n_top);
+            }
             if (ev[i].kind != WEFT_EVENT_END) continue;
             if (ev[i].reason == WEFT_END_ERROR) {
                 *e = *ev[i].error;
@@ -292,7 +303,8 @@ int weft_cmd_run(int argc, char **argv) {
                     "Only the likeliest tokens that together reach this probability."),
         WEFT_NUMBER("min-p", "P", &choosing->min_p, 0, 1, "0: all", "Only tokens at least P times as likely as the likeliest."),
         WEFT_INTEGER("seed", "S", &choosing->seed, 0, INT64_MAX, "random",
-                     "The same seed and settings give the same answer, every time; --stats tells it."),
+                     "The same seed and settings give the same answer, every time, but for --accept rejection (see there). "
+                     "--stats tells it."),
         WEFT_NUMBER("repetition-penalty", "X", &choosing->repetition, 0.01, 100, "1: none",
                     "Logits of tokens in prompt and answer are divided by X, negative ones multiplied."),
         WEFT_NUMBER("presence-penalty", "X", &choosing->presence, -100, 100, NULL,
@@ -300,20 +312,20 @@ int weft_cmd_run(int argc, char **argv) {
         WEFT_NUMBER("frequency-penalty", "X", &choosing->frequency, -100, 100, NULL, "The same for each time that the token came."),
         WEFT_TEXTS("bias", "ID=X", &choosing->bias, "Is added to the logit of a token; -inf bans it. May be repeated."),
         WEFT_INTEGER("logprobs", "N", &choosing->logprobs, 0, WEFT_MAX_LOGPROBS, "none",
-                     "Log-probabilities on standard error: the id and its own of each token, then those of the N likeliest."),
-        WEFT_FLAG("prompt-logprobs", &choosing->prompt_logprobs,
-                  "The same of the prompt's tokens from the second on, before those."),
+                     "Print each token's id and log-probability on standard error, with those of the N likeliest tokens."),
+        WEFT_FLAG("prompt-logprobs", &choosing->prompt_logprobs, "Print them for the prompt, too, from its second token on."),
         WEFT_INTEGER("min-tokens", "N", &o.min_tokens, 0, 1 << 24, NULL, "The answer's length at least."),
         WEFT_HEADING("Speed (none of these changes the answer, but for --accept rejection)"),
         WEFT_TEXT("depth", "D|auto", &depth, NULL, "auto",
                   "Tokens that are drafted ahead, 0 to 8, by the model's MTP head and from what the text said before; auto: as "
-                  "many as pay. The answer does not depend on it."),
+                  "many as pay. The answer does not depend on it, but for --accept rejection."),
         WEFT_FLAG("no-lookup", &o.no_lookup, "Draft with the model alone."),
         WEFT_TEXT(
             "accept", "HOW", &o.accept, "coupled|rejection", NULL,
             "How drafts are judged at a temperature. coupled: by the token that is drawn without drafts, so that a seed gives "
             "one answer; rejection: by rejection sampling, which keeps a few more and gives another answer of the same "
-            "distribution."),
+            "distribution; with depth auto another answer each run: give --depth N to repeat one, and --cache none where "
+            "the vocabulary is over 64k."),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_INTEGER("chunk", "N", &o.chunk, 0, 65536, "0: 256", "Prompt rows in a step."),
         WEFT_HEADING("Memory and arithmetic"),

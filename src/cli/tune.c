@@ -371,7 +371,9 @@ int weft_cmd_tune(int argc, char **argv) {
         WEFT_FLAG("retune", &o.retune, "Measure again, where a table is there already."),
         WEFT_INTEGER("rounds", "N", &o.rounds, 1, WEFT_SERIES, NULL,
                      "Answers at every depth; each round takes one of four prompts."),
-        WEFT_INTEGER("tokens", "N", &o.tokens, 16, 4096, NULL, "Length of an answer."),
+        WEFT_INTEGER("tokens", "N", &o.tokens, 16, 4096, NULL,
+                     "Length of an answer. Keep it short: end tokens are banned while measuring, so a long answer goes past its "
+                     "end and repeats itself, which flatters drafts."),
         WEFT_HEADING("The engine (a table holds for these very choices)"),
         WEFT_INTEGER("threads", "N", &o.threads, 0, 256, "0: all processors", "Worker threads."),
         WEFT_DRAFT_OPTION(&o.draft),

@@ -88,8 +88,7 @@ static void show_tally(weft_choosing *c) {
 
 /* The prompt's ids sorted, since a tally takes them best in that order; and room for the answer's. */
 static weft_status make_tally(weft_choosing *c, const weft_request_desc *d, weft_error *e) {
-    const weft_shaping *s = &c->shaping;
-    c->counts = (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
+    c->counts = weft_penalises(&c->shaping);
     if (!c->counts) return WEFT_OK;
     int32_t *ids = weft_calloc(d->n_prompt, sizeof *ids);
     if (!ids || !weft_vec_reserve(&c->tally.ids, d->n_prompt + (size_t)d->max_tokens)) {

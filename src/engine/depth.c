@@ -104,31 +104,48 @@ double weft_costs_at(const weft_costs *c, int rows) {
     return most + (end - most) * (rows - low) / (high - low);
 }
 
+double weft_costs_link_at(const weft_costs *c) {
+    const double guess = 0.1; /* of a pass */
+    for (int r = 1; r <= WEFT_COST_ROWS; r++)
+        if (c->pass_ns[r] > 0) return c->link_ns;
+    return guess;
+}
+
+bool weft_costs_ask_plain(weft_costs *c, int rows) {
+    enum { EVERY = 512 }; /* passes */
+    if (rows < 1 || rows > WEFT_COST_ROWS || c->plain == c->passes + 1) return false;
+    if (c->pass_ns[rows] > 0 && c->plain && c->passes + 1 - c->plain < EVERY) return false;
+    c->plain = c->passes + 1;
+    return true;
+}
+
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
 
 /* Gives out drafts one by one, the likeliest next, and keeps the point with the most tokens for its time. */
 double weft_depths_choose(const weft_costs *c, int rows, weft_depth_wish *wishes, int n) {
-    double tokens = n, best_rate = n / weft_costs_at(c, rows);
+    double tokens = rows, best_rate = tokens / weft_costs_at(c, rows); /* a fixed draft counts as a token */
     int given = 0, best_given = 0, links = 0;
     int at[256] = {0}; /* drafts given to each */
-    double kept[256];  /* probability that all of them are right */
+    double next[256];  /* probability that they are right, and one more */
     uint8_t order[256 * WEFT_MAX_DEPTH];
-    for (int i = 0; i < n; i++) kept[i] = 1, wishes[i].depth = 0;
+    double link_ns = weft_costs_link_at(c);
+    for (int i = 0; i < n; i++) {
+        next[i] = wishes[i].most > 0 ? (double)weft_acceptance_hoped(wishes[i].accepted, 0, wishes[i].from) : 0;
+        wishes[i].depth = 0;
+    }
     for (;;) {
-        int next = -1;
+        int best = -1;
         double likeliest = 0;
-        for (int i = 0; i < n; i++) {
-            if (at[i] >= wishes[i].most) continue;
-            double p = kept[i] * (double)weft_acceptance_hoped(wishes[i].accepted, at[i], wishes[i].from);
-            if (p > likeliest) likeliest = p, next = i;
-        }
-        if (next < 0) break;
-        kept[next] = likeliest;
+        for (int i = 0; i < n; i++)
+            if (next[i] > likeliest) likeliest = next[i], best = i;
+        if (best < 0) break;
+        const weft_depth_wish *w = &wishes[best];
         tokens += likeliest;
-        order[given++] = (uint8_t)next;
-        at[next]++;
-        if (wishes[next].from == WEFT_DRAFTER_MODEL && at[next] > links) links = at[next];
-        double rate = tokens / (weft_costs_at(c, rows + given) + links * c->link_ns);
+        order[given++] = (uint8_t)best;
+        at[best]++;
+        next[best] *= at[best] < w->most ? (double)weft_acceptance_hoped(w->accepted, at[best], w->from) : 0;
+        if (w->from == WEFT_DRAFTER_MODEL && at[best] > links) links = at[best];
+        double rate = tokens / (weft_costs_at(c, rows + given) + links * link_ns);
         if (rate > best_rate) best_rate = rate, best_given = given;
     }
     for (int i = 0; i < best_given; i++) wishes[order[i]].depth++;

@@ -54,12 +54,18 @@ typedef struct weft_costs {
     uint32_t links;
     double pace; /* 0: nothing has been measured */
     uint64_t passes;
-    int idle; /* passes since more drafts than pay were tried */
+    uint64_t plain; /* one more than the passes before the last one that was to be without drafts; 0: there was none */
+    int idle;       /* passes since more drafts than pay were tried */
 } weft_costs;
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns);
 void weft_costs_link(weft_costs *c, uint64_t ns);
 /* Time of a pass: measured, or by its neighbours; never less for more rows. */
 double weft_costs_at(const weft_costs *c, int rows);
+/* Of a link; a guess where no pass has been measured. */
+double weft_costs_link_at(const weft_costs *c);
+/* Whether this step is to go without drafts, so that the time of its rows alone is known. A step that carries a prompt's rows is
+ * not measured: nobody waits for that. */
+bool weft_costs_ask_plain(weft_costs *c, int rows);
 
 /* ---- the choice ---------------------------------------------------------------------------------------------------------- */
 

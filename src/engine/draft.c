@@ -13,7 +13,7 @@
  *
  * For rejection sampling a draft of the chain has the distribution that its pick kept; one that was looked up has none, it is
  * certain. Whatever is drawn is tried: a link that disagrees with what was looked up is a draft all the same, and a chain ends
- * before a draw, never after it. */
+ * before a draw, never after it. No noise is used twice: a draft that was dropped with those before it is drawn anew. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "engine/engine.h"
@@ -151,11 +151,11 @@ static void go_on_with_lookup(weft_request *r) {
     }
 }
 
-/* One depth: a row for each of the first n of drafting[]. Some may have stopped: their rows stay, so that the others keep theirs.
- */
+/* One depth: a row for each of the first n of drafting[]. Those that have stopped keep theirs, so that no other row moves. */
 static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     uint64_t start = weft_now_ns();
     int linking = 0;
+    double link_ns = weft_costs_link_at(&g->costs);
     for (int i = 0; i < n; i++) {
         weft_request *r = g->drafting[i];
         linking += r->linking;
@@ -166,6 +166,7 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         g->picks[i] =
             weft_choosing_pick(&r->choosing, r->ids.n - r->n_prompt, r->draft, depth, g->kept_drafts, weft_draft_row(r, depth));
         g->picks[i].log_sum = true;
+        if (r->choosing.rejects) g->picks[i].rule.sampler.seed = weft_draft_seed(r->choosing.sampler.seed, (uint32_t)depth);
     }
     weft_begin(g->dev, &(weft_step){.n_rows = n, .n_spans = n, .tokens = g->tokens, .spans = g->spans});
     weft_model_draft(g->model, depth > 0);
@@ -175,8 +176,8 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
         weft_request *r = g->drafting[i];
         weft_picked picked = {0};
         s = weft_read_pick(g->dev, i, &picked, e);
-        r->stats.draft_steps++;
         if (!r->linking) continue;
+        r->stats.draft_steps++;
         double sure = picked.id < 0 ? 0 : weft_exp((double)picked.logit - (double)picked.log_sum);
         if (r->trace) {
             picked.id = weft_trace_draft(r->trace, r->ids.n - r->n_prompt, depth, g->info.vocab, picked.id);
@@ -190,7 +191,7 @@ static weft_status draft_step(weft_engine *g, int n, int depth, weft_error *e) {
     }
     for (int i = 0; i < n; i++) {
         weft_request *r = g->drafting[i];
-        r->linking = r->linking && goes_on(r, WEFT_DRAFTER_MODEL, g->costs.link_ns / linking);
+        r->linking = r->linking && goes_on(r, WEFT_DRAFTER_MODEL, link_ns / linking);
     }
     g->stats.draft_steps++;
     weft_status ended = weft_end(g->dev, s == WEFT_OK ? e : NULL);
@@ -216,7 +217,6 @@ static weft_drafter source(const weft_request *r) {
 /* Sets `want` of all requests that may draft. Requests with a depth of their own get it; the others what pays. Now and then none,
  * so that the time of a pass without drafts stays known. */
 static void choose_depths(weft_engine *g) {
-    enum { MEASURE = 512 }; /* passes */
     int rows = 0, chained = 0, n = 0;
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
@@ -233,7 +233,7 @@ static void choose_depths(weft_engine *g) {
                 (weft_depth_wish){.accepted = &r->accepted[r->mode][from], .from = from, .most = r->most, .request = r};
     }
     g->planned = rows - chained; /* a chain counts its drafts as they come */
-    if (!n || (rows <= WEFT_COST_ROWS && (g->costs.pass_ns[rows] == 0 || g->costs.passes % MEASURE == 0))) return;
+    if (!n || weft_costs_ask_plain(&g->costs, rows)) return;
     g->rate = weft_depths_choose(&g->costs, rows, g->wishes, n);
     bool link = false;
     for (int i = 0; i < n; i++) {

@@ -1,14 +1,10 @@
-/* engine.c: opening, planning, requests, text.
+/* engine.c: planning, opening, text, requests.
  *
  * The engine opens a checkpoint twice: first on a dry device, which checks every tensor's shape and counts every byte, so that a
  * model or a context that does not fit is refused with the numbers before anything is read; then for good. */
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/cpus.h"
-#include "base/dirs.h"
 #include "base/file.h"
 #include "base/fpu.h"
 #include "base/log.h"
@@ -24,8 +20,7 @@
 #define MAX_CHUNK 65536
 #define MAX_CONTEXT (1 << 22) /* rotations are exact up to there */
 
-/* ---- planning
- * --------------------------------------------------------------------------------------------------------------------- */
+/* ---- planning ------------------------------------------------------------------------------------------------------------ */
 
 static int pages_of(int tokens) {
     return (tokens + WEFT_PAGE_ROWS - 1) / WEFT_PAGE_ROWS;
@@ -75,6 +70,7 @@ static weft_status open_folders(weft_folders *f, const weft_config *config, weft
     if (s != WEFT_OK) close_folders(f);
     return s;
 }
+
 /* Room for rows of shaped logits: of each token that a step chooses, and of each draft. */
 typedef struct rooms {
     weft_kept *tokens, *drafts;
@@ -158,8 +154,7 @@ static weft_status refuse_if_short(const weft_config *c, const weft_memory *m, w
                      weft_bytes_text(m->states, states));
 }
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------------------------------- */
 
 static weft_status open_tokenizer(weft_engine *g, weft_error *e) {
     weft_str path = {0};
@@ -205,60 +200,11 @@ static weft_status make_tables(weft_engine *g, weft_error *e) {
     return weft_index_pool_open(&g->slots, g->plan.n_slots, "the table of states", e);
 }
 
-/* The folder where files of this kind are kept; empty: they are not. */
-static weft_status cache_dir(const weft_engine *g, const char *kind, weft_str *dir, weft_error *e) {
-    const char *wish = g->config.cache_dir;
-    return (wish ? weft_str_addz(dir, wish) : weft_cache_dir(dir, kind)) ? WEFT_OK : weft_fail_oom(e, "a path");
-}
-
-/* Which checkpoint this is, for files that are kept: the label is empty where none are. */
-static weft_status identify(weft_engine *g, const weft_str *dir, weft_error *e) {
-    weft_tuned_key *k = &g->tuned_for;
-    if (!dir->n) return WEFT_OK;
-    weft_model_dir_name(&g->folders.model, k->model);
-    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.model, k->source, e));
-    if (!g->folders.draft.path) return WEFT_OK;
-    uint8_t draft[16];
-    WEFT_TRY(weft_model_dir_fingerprint(&g->folders.draft, draft, e));
-    for (int i = 0; i < 16; i++) k->source[i] ^= (uint8_t)(draft[i] + 1); /* not nothing, if both are one folder */
-    return WEFT_OK;
-}
-
-/* Begins to count what is said, under the same name. */
-static weft_status open_usage(weft_engine *g, weft_error *e) {
-    weft_str dir = {0};
-    const weft_tuned_key *k = &g->tuned_for;
-    weft_status s = cache_dir(g, "drafts", &dir, e);
-    if (s == WEFT_OK)
-        s = weft_usage_open(&g->usage, dir.n && k->model[0] ? dir.p : NULL, k->model, k->source, g->folders.model.config.vocab_size,
-                            e);
-    weft_str_free(&dir);
-    return s;
-}
-
-/* The n ids that are drafted from: control tokens, which end answers and turn thinking on and off, at most half of them; then what
- * the model says. */
-static weft_status choose_draft_ids(const weft_engine *g, int32_t *ids, int n, weft_error *e) {
-    const weft_model_config *c = &g->folders.model.config;
-    const weft_tokenizer *t = g->tokenizer;
-    int32_t *control = weft_calloc((size_t)n, sizeof *control);
-    int k = 0, size = t ? weft_tokenizer_size(t) : 0, plain = t ? weft_tokenizer_plain_size(t) : 0;
-    if (!control) return weft_fail_oom(e, "the ids to draft from");
-    for (int i = 0; i < c->n_eos && k < n / 2; i++)
-        if (c->eos[i] >= 0 && c->eos[i] < c->vocab_size) control[k++] = c->eos[i];
-    for (int32_t id = size < c->vocab_size ? size : c->vocab_size; --id >= 0 && k < n / 2;) /* those behind the plain ones first */
-        if (weft_tokenizer_special(t, id) || (id >= plain && weft_tokenizer_valid(t, id))) control[k++] = id;
-    weft_status s = weft_usage_choose(&g->usage, control, k, ids, n, e);
-    weft_free(control);
-    return s;
-}
-
 static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_draft_ids, weft_error *e) {
     const weft_config *c = &g->config;
     weft_dev_config config = {.threads = c->threads, .isa = c->isa, .kv = c->kv, .precise = c->precise, .planned = planned};
     weft_str dir = {0};
-    weft_status s = cache_dir(g, "packed", &dir, e);
-    if (s == WEFT_OK) s = identify(g, &dir, e);
+    weft_status s = weft_engine_identify(g, &dir, e);
     if (dir.n) {
         config.cache_dir = dir.p;
         config.cache_label = g->tuned_for.model;
@@ -266,8 +212,7 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_dr
     }
     int32_t *ids = weft_calloc((size_t)n_draft_ids, sizeof *ids);
     if (s == WEFT_OK && !ids) s = weft_fail_oom(e, "the ids to draft from");
-    if (s == WEFT_OK && n_draft_ids) s = open_usage(g, e);
-    if (s == WEFT_OK && n_draft_ids) s = choose_draft_ids(g, ids, n_draft_ids, e);
+    if (s == WEFT_OK && n_draft_ids) s = weft_engine_draft_ids(g, ids, n_draft_ids, e);
     if (s == WEFT_OK) s = weft_dev_open(&g->dev, &config, e);
     rooms kept = {0};
     if (s == WEFT_OK) s = load_model(&g->model, &kept, g->dev, &g->folders, c, ids, n_draft_ids, e);
@@ -277,33 +222,6 @@ static weft_status load(weft_engine *g, const weft_dev_memory *planned, int n_dr
     weft_free(ids);
     weft_str_free(&dir);
     return s;
-}
-
-/* What `weft tune` measured on this machine, as a beginning; measurements move on from it. */
-static weft_status read_tuned(weft_engine *g, weft_error *e) {
-    weft_str dir = {0};
-    weft_tuned_key *k = &g->tuned_for;
-    weft_cpu_name(k->processor);
-    snprintf(k->isa, sizeof k->isa, "%s", g->info.isa);
-    snprintf(k->kv, sizeof k->kv, "%s", g->info.kv);
-    k->threads = g->info.threads;
-    k->precise = g->config.precise;
-    k->drafter = g->info.drafts;
-    weft_status s = cache_dir(g, "tuned", &dir, e);
-    if (s == WEFT_OK && dir.n && !weft_tuned_path(&g->tuned_path, dir.p, k)) s = weft_fail_oom(e, "a path");
-    weft_str_free(&dir);
-    if (s != WEFT_OK || !g->tuned_path.n || access(g->tuned_path.p, F_OK) != 0) return s;
-    weft_tuned *t = weft_calloc(1, sizeof *t);
-    if (!t) return weft_fail_oom(e, "the table of weft tune");
-    weft_error why = {0};
-    s = weft_tuned_read(t, g->tuned_path.p, k, &why);
-    if (s == WEFT_OK)
-        weft_tuned_start(t, &g->costs, g->accepted, &g->sureness);
-    else if (s != WEFT_ENOMEM)
-        weft_log(s == WEFT_ESUPPORT ? WEFT_LOG_INFO : WEFT_LOG_WARN,
-                 "%s; draft depths begin without it: weft tune --retune measures again", why.text);
-    weft_free(t);
-    return s == WEFT_ENOMEM ? weft_fail_oom(e, "the table of weft tune") : WEFT_OK;
 }
 
 static weft_status open_engine(weft_engine *g, const weft_config *config, weft_reduction reduction, weft_error *e) {
@@ -333,7 +251,7 @@ static weft_status open_engine(weft_engine *g, const weft_config *config, weft_r
     weft_log(WEFT_LOG_INFO, "kernels %s%s, %d thread%s, keys and values in %s", g->info.isa, c->precise ? ", precise" : "",
              g->info.threads, g->info.threads == 1 ? "" : "s", g->info.kv);
     if (n_draft_ids) weft_log(WEFT_LOG_INFO, "drafts among %d of %d ids", n_draft_ids, g->info.vocab);
-    return read_tuned(g, e);
+    return weft_engine_read_tuned(g, e);
 }
 
 weft_status weft_engine_open_reduced(weft_engine **engine, const weft_config *config, weft_reduction reduction, weft_error *e) {
@@ -395,8 +313,7 @@ void weft_engine_stats(const weft_engine *g, weft_stats *stats) {
     *stats = g->stats;
 }
 
-/* ---- text
- * -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------------------------------------------------------- */
 
 /* prefix: the tokens that the file wants before a plain text come first. */
 static weft_status encode(const weft_engine *g, const weft_text_part *parts, size_t n_parts, bool prefix, int32_t **ids,
@@ -450,8 +367,7 @@ void weft_ids_free(int32_t *ids) {
     weft_free(ids);
 }
 
-/* ---- requests
- * ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------------------------------------ */
 
 static weft_status check_desc(const weft_engine *g, const weft_request_desc *d, weft_error *e) {
     if (!weft_model_has_head(g->model))
@@ -493,7 +409,7 @@ static weft_status fill(weft_request *r, const weft_request_desc *d, weft_error 
     }
     if (!r->no_lookup) WEFT_TRY(weft_ngrams_open(&r->ngrams, all, e));
     WEFT_TRY(weft_answer_open(r, d, e));
-    WEFT_TRY(weft_prompt_open(r, d, e));
+    WEFT_TRY(weft_prompt_logprobs_open(r, d, e));
     weft_draft_begin(r);
     return weft_place_take(r, all, e);
 }
@@ -532,7 +448,7 @@ void weft_request_close(weft_request *r) {
     weft_ngrams_close(&r->ngrams);
     weft_choosing_close(&r->choosing);
     weft_answer_close(&r->answer);
-    weft_prompt_close(&r->prompt);
+    weft_prompt_logprobs_close(&r->prompt_logprobs);
     weft_free(r);
 }
 

@@ -29,12 +29,12 @@
 #include "weft.h"
 
 /* Log-probabilities of a prompt's ids, by position; {0}: not asked for. */
-typedef struct weft_prompt {
+typedef struct weft_prompt_logprobs {
     float *logprob;    /* [n_prompt] */
     weft_logprob *top; /* [n_prompt, top_logprobs], of each the first n_top; NULL: none asked for */
     int n_top;
     size_t known; /* of ids 1 .. known - 1 */
-} weft_prompt;
+} weft_prompt_logprobs;
 
 typedef enum weft_phase { WEFT_PROMPT, WEFT_DECODE, WEFT_ENDED } weft_phase;
 
@@ -69,8 +69,8 @@ struct weft_request {
     bool linking;                       /* the chain goes on */
     weft_mode mode;                     /* what the answer is at now */
     weft_acceptance accepted[WEFT_MODES][WEFT_LEARNERS];
-    int trial;    /* its first one in this step, where it has them */
-    int place;    /* among the engine's requests, in this step */
+    int trial;    /* where it has trials in this step: its first among the engine's trials[] */
+    int place;    /* among the engine's requests[], in this step */
     float listed; /* the share of its last tokens that the drafter's small head has */
     bool no_lookup;
     weft_ngrams ngrams;
@@ -82,7 +82,7 @@ struct weft_request {
     int certain;
 
     weft_answer answer;
-    weft_prompt prompt;
+    weft_prompt_logprobs prompt_logprobs;
     weft_error error;
     weft_stats stats;
 };
@@ -150,6 +150,14 @@ struct weft_engine {
 /* weft_engine_open() with another reduction: tests have small vocabularies. */
 weft_status weft_engine_open_reduced(weft_engine **engine, const weft_config *config, weft_reduction reduction, weft_error *e);
 
+/* Which checkpoint this is, for what is kept between starts (kept.c): tuned_for's model and source, empty where nothing is kept.
+ * packed: the folder of packed weights, empty there too. */
+weft_status weft_engine_identify(weft_engine *g, weft_str *packed, weft_error *e);
+/* Begins to count what is said, and chooses the n ids that are drafted from. */
+weft_status weft_engine_draft_ids(weft_engine *g, int32_t *ids, int n, weft_error *e);
+/* Completes tuned_for, and begins with what `weft tune` measured for it, where it did; measurements move on from there. */
+weft_status weft_engine_read_tuned(weft_engine *g, weft_error *e);
+
 /* Pages of layers with a sliding window that a request holds at most, at `rows` rows in a pass. */
 int weft_place_window_pages(int window, int rows);
 
@@ -195,10 +203,10 @@ static inline int weft_logit_rows(const weft_config *c) {
 }
 
 /* Room, where log-probabilities of the prompt are wanted. */
-weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e);
-void weft_prompt_close(weft_prompt *p);
+weft_status weft_prompt_logprobs_open(weft_request *r, const weft_request_desc *d, weft_error *e);
+void weft_prompt_logprobs_close(weft_prompt_logprobs *p);
 /* Inside a step, when the trunk has run: those of all prompts that have rows in it. A prompt whose logits are not finite ends. */
-weft_status weft_prompts_score(weft_engine *g, weft_error *e);
+weft_status weft_prompt_logprobs_score(weft_engine *g, weft_error *e);
 
 /* A request's stop strings, and room for all that a step can let out. */
 weft_status weft_answer_open(weft_request *r, const weft_request_desc *d, weft_error *e);

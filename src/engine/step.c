@@ -75,8 +75,7 @@ static int gather(weft_engine *g, weft_step *step, int *n_trials) {
     return wanted;
 }
 
-/* ---- what the pass says
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- what the pass says -------------------------------------------------------------------------------------------------- */
 
 /* Token i of the request's rows, of which `row` is the first: picked, or by its trial. *right: it is the draft there. */
 static weft_status read_token(weft_request *r, int row, int i, weft_picked *picked, bool *right) {
@@ -212,7 +211,7 @@ static weft_status step_run(weft_engine *g, weft_error *e) {
     weft_begin(g->dev, &step);
     weft_model_pass(g->model, WEFT_MTP_WRITE);
     t.choose = weft_now_ns();
-    weft_status scored = weft_prompts_score(g, e);
+    weft_status scored = weft_prompt_logprobs_score(g, e);
     weft_model_pick(g->model, WEFT_HEAD_TRUNK, g->rows, wanted, g->picks, g->allowed);
     weft_try_drafts(g->dev, g->trials, n_trials);
     weft_status ended = weft_end(g->dev, scored == WEFT_OK ? e : NULL);

@@ -1,6 +1,7 @@
 /* tuned.c: see tuned.h. */
 #include "engine/tuned.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,15 +20,11 @@ enum { LARGEST = 1 << 16, MAX_THREADS = 65536, MAX_ROUNDS = 1000, MAX_TOKENS = 1
 
 static const char *const drafters[WEFT_LEARNERS] = {[WEFT_DRAFTER_MODEL] = "model", [WEFT_DRAFTER_LOOKUP] = "lookup"};
 
-static void source_text(const uint8_t source[16], char text[33]) {
-    for (int i = 0; i < 16; i++) snprintf(text + 2 * (size_t)i, 3, "%02x", source[i]);
-}
-
 bool weft_tuned_path(weft_str *path, const char *dir, const weft_tuned_key *k) {
     char label[WEFT_LABEL + 1], source[33];
     weft_str rest = {0};
     weft_cache_label(label, k->model);
-    source_text(k->source, source);
+    weft_hash128_text(k->source, source);
     bool ok = weft_str_addf(&rest, "%s\n%s\n%s\n%d\n%d\n%d", k->processor, k->isa, k->kv, k->threads, k->precise, k->drafter);
     unsigned long long hash = ok ? weft_hash(rest.p, rest.n, 0) : 0;
     ok = ok && weft_str_addf(path, "%s/%s-%s-%016llx.json", dir, label, source, hash);
@@ -35,13 +32,28 @@ bool weft_tuned_path(weft_str *path, const char *dir, const weft_tuned_key *k) {
     return ok;
 }
 
+/* To whole nanoseconds of [least, most]; 0 stays. */
+static double held(double ns, double least, double most) {
+    if (!(ns > 0)) return 0;
+    ns = floor(ns + 0.5);
+    return ns < least ? least : ns > most ? most : ns;
+}
+
+/* Whole, and not quite as far as times_fit() lets them be, so that it holds of them however they are rounded when they are
+ * written. */
 void weft_tuned_limit(weft_tuned *t) {
+    double one = t->pass_ns[1] = held(t->pass_ns[1], LEAST_NS, MOST_NS);
+    double least = ceil(0.26 * one), most = floor(63 * one);
+    if (most > MOST_NS) most = MOST_NS;
+    for (int r = 2; r <= WEFT_TUNED_ROWS; r++) t->pass_ns[r] = held(t->pass_ns[r], least, most);
+    t->link_ns = held(t->link_ns, 0, most);
+}
+
+static bool times_fit(const weft_tuned *t) {
     const double least = 0.25 * t->pass_ns[1], most = 64 * t->pass_ns[1];
-    for (int r = 2; r <= WEFT_TUNED_ROWS; r++) {
-        double *ns = &t->pass_ns[r];
-        if (*ns > 0) *ns = *ns < least ? least : *ns > most ? most : *ns;
-    }
-    if (t->link_ns > most) t->link_ns = most;
+    for (int r = 2; r <= WEFT_TUNED_ROWS; r++)
+        if (t->pass_ns[r] > 0 && (t->pass_ns[r] < least || t->pass_ns[r] > most)) return false;
+    return t->link_ns <= most;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------- */
@@ -166,10 +178,7 @@ static weft_status read_table(weft_tuned *t, weft_json_at at, weft_error *e) {
     WEFT_TRY(read_numbers(at, "pass_ns", WEFT_TUNED_ROWS, LEAST_NS, MOST_NS, 0, &t->pass_ns[1], e));
     WEFT_TRY(read_number(at, "link_ns", 0, MOST_NS, &t->link_ns, e));
     if (t->pass_ns[1] == 0) return weft_fail(e, WEFT_EFORMAT, "'pass_ns' lacks the pass of one row");
-    weft_tuned found = *t;
-    weft_tuned_limit(&found);
-    if (memcmp(found.pass_ns, t->pass_ns, sizeof t->pass_ns) != 0 || found.link_ns != t->link_ns)
-        return weft_fail(e, WEFT_EFORMAT, "times in 'pass_ns' and 'link_ns' are too far from that of one row");
+    if (!times_fit(t)) return weft_fail(e, WEFT_EFORMAT, "times in 'pass_ns' and 'link_ns' are too far from that of one row");
     WEFT_TRY(read_accepted(t, at, e));
     return read_depths(t, at, e);
 }
@@ -179,6 +188,7 @@ weft_status weft_tuned_parse(weft_tuned *t, const char *text, size_t n, weft_err
     *t = (weft_tuned){0};
     WEFT_TRY(weft_json_parse(&root, text, n, e));
     weft_status s = read_table(t, (weft_json_at){root, ""}, e);
+    if (s == WEFT_OK) weft_tuned_limit(t);
     json_object_put(root);
     return s;
 }
@@ -251,7 +261,7 @@ static bool put_numbers(struct json_object *o, const char *key, const double *v,
 
 static bool put_key(struct json_object *o, const weft_tuned_key *k) {
     char source[33], label[WEFT_LABEL + 1];
-    source_text(k->source, source);
+    weft_hash128_text(k->source, source);
     weft_cache_label(label, k->model); /* a folder's name may be no UTF-8 */
     return put_text(o, "model", label) && put_text(o, "source", source) && put_text(o, "processor", k->processor) &&
            put_text(o, "isa", k->isa) && put_text(o, "kv", k->kv) && put_int(o, "threads", k->threads) &&

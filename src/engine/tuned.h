@@ -47,14 +47,14 @@ typedef struct weft_tuned {
     int n_depths;
 } weft_tuned;
 
-/* Takes times that lie too far from that of one row to the nearest that does not: a busy machine may show them, and they would take
- * long to unlearn. A file with such is refused. */
+/* Takes times to whole nanoseconds, and those that lie too far from that of one row to the nearest that does not: a busy machine
+ * may show them, and they would take long to unlearn. A file with such is refused; one with times as this leaves them is not. */
 void weft_tuned_limit(weft_tuned *t);
 
 /* DIR/MODEL-SOURCE-HASH.json; false when memory is short. */
 bool weft_tuned_path(weft_str *path, const char *dir, const weft_tuned_key *key);
 
-/* WEFT_EFORMAT: damaged, or a value is out of its range. */
+/* WEFT_EFORMAT: damaged, or a value is out of its range. The times are as weft_tuned_limit() leaves them. */
 weft_status weft_tuned_parse(weft_tuned *t, const char *text, size_t n, weft_error *e);
 /* Also WEFT_EINVAL: made for something else than `key`; WEFT_ESUPPORT: by another version. Messages name the file. */
 weft_status weft_tuned_read(weft_tuned *t, const char *path, const weft_tuned_key *key, weft_error *e);

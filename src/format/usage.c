@@ -167,16 +167,15 @@ static weft_status write_counts(const weft_usage *u, weft_error *e) {
 /* ---- use ----------------------------------------------------------------------------------------------------------------- */
 
 weft_status weft_usage_open(weft_usage *u, const char *dir, const char *label, const uint8_t source[16], int vocab, weft_error *e) {
-    char stem[WEFT_LABEL + 1];
+    char stem[WEFT_LABEL + 1], text[33];
     *u = (weft_usage){.vocab = vocab};
     memcpy(u->source, source, sizeof u->source);
     u->said = weft_calloc((size_t)vocab, sizeof *u->said);
     bool ok = u->said != NULL;
     if (ok && dir) {
         weft_cache_label(stem, label);
-        ok = weft_str_addf(&u->path, "%s/%s-", dir, stem);
-        for (int i = 0; i < 16 && ok; i++) ok = weft_str_addf(&u->path, "%02x", source[i]);
-        ok = ok && weft_str_addz(&u->path, ".weftuse");
+        weft_hash128_text(source, text);
+        ok = weft_str_addf(&u->path, "%s/%s-%s.weftuse", dir, stem, text);
     }
     if (ok) return WEFT_OK;
     weft_usage_close(u);

@@ -333,8 +333,7 @@ void weft_pick_layer(weft_dev *dev, int rows, int vocab);
 /* A token for each listed row of the step, from the logits of x[row], which are not kept. rules[n]; allowed[vocab] (sample.h);
  * both, and what rules point to, must live until the step is over. Rules, results and random numbers go by ids, also where the head
  * has some ids only: what comes out is what a head with all of them gives where no other id is permitted. A kept row has the head's
- * columns. A rule that cannot be, or truncates and has no row to do it in,
- * is WEFT_EINVAL, which sticks to the device. */
+ * columns. A rule that cannot be, or truncates and has no row to do it in, is WEFT_EINVAL, which sticks to the device. */
 void weft_pick_tokens(weft_dev *dev, const weft_output *head, const weft_buf *x, const int *rows, int n, const weft_pick *rules,
                       const bool *allowed);
 /* The same from logits that are there: rows 0..n-1 of a buffer. */

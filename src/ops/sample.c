@@ -42,6 +42,10 @@ const char *weft_rule_fault(const weft_rule *r, int vocab) {
     return r->shaping ? shaping_fault(r->shaping, vocab) : NULL;
 }
 
+bool weft_penalises(const weft_shaping *s) {
+    return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
+}
+
 bool weft_rule_truncates(const weft_rule *r) {
     const weft_shaping *s = r->shaping;
     return s && !weft_greedy(&r->sampler) && (s->top_k > 0 || (s->top_p > 0 && s->top_p < 1) || s->min_p > 0);
@@ -109,10 +113,6 @@ static void penalise(const weft_rule *r, float *y, const weft_columns *c) {
     }
 }
 
-static bool penalises(const weft_shaping *s) {
-    return (s->repetition > 0 && s->repetition != 1) || s->frequency != 0 || s->presence != 0;
-}
-
 void weft_shape_part(const weft_rule *r, float *y, const weft_columns *c) {
     const weft_shaping *s = r->shaping;
     if (!c->n) return;
@@ -131,7 +131,7 @@ void weft_shape_part(const weft_rule *r, float *y, const weft_columns *c) {
         if (at < 0) continue;
         y[at] = s->bias[i].add > -INFINITY && y[at] != -INFINITY ? held((double)y[at] + (double)s->bias[i].add) : -INFINITY;
     }
-    if (penalises(s)) penalise(r, y, c);
+    if (weft_penalises(s)) penalise(r, y, c);
 }
 
 /* ---- the draw ------------------------------------------------------------------------------------------------------------ */
@@ -182,4 +182,11 @@ double weft_uniform(const weft_sampler *s, uint32_t index, weft_purpose purpose)
     weft_philox(s->seed, counter, out);
     uint64_t bits = (uint64_t)out[1] << 32 | out[0];
     return ((double)(bits >> 12) + 0.5) * 0x1p-52;
+}
+
+uint64_t weft_draft_seed(uint64_t seed, uint32_t depth) {
+    const uint32_t counter[4] = {0, depth, 0, (uint32_t)WEFT_FOR_DRAFT};
+    uint32_t out[4];
+    weft_philox(seed, counter, out);
+    return (uint64_t)out[1] << 32 | out[0];
 }

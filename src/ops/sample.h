@@ -65,6 +65,8 @@ typedef struct weft_rule {
 
 /* Why a rule cannot be: what is out of range, as the end of a sentence; NULL: it can. */
 const char *weft_rule_fault(const weft_rule *rule, int vocab);
+/* Whether penalties are in force: what has been seen counts. */
+bool weft_penalises(const weft_shaping *shaping);
 /* Whether the support needs the whole row: top_k, top_p or min_p is in force (temperature 0 needs none of them). */
 bool weft_rule_truncates(const weft_rule *rule);
 
@@ -118,8 +120,11 @@ int32_t weft_sample(const weft_sampler *s, const float *logits, int n, const boo
 /* ---- rejection sampling -------------------------------------------------------------------------------------------------- */
 
 /* Uniform numbers in (0, 1), 52 bits, from streams of their own: independent of each other and of the draw's G. */
-typedef enum weft_purpose { WEFT_FOR_ACCEPT = 1, WEFT_FOR_RESIDUAL, WEFT_FOR_BONUS } weft_purpose;
+typedef enum weft_purpose { WEFT_FOR_ACCEPT = 1, WEFT_FOR_RESIDUAL, WEFT_FOR_BONUS, WEFT_FOR_DRAFT } weft_purpose;
 double weft_uniform(const weft_sampler *s, uint32_t index, weft_purpose purpose);
+/* The seed of G for drafts `depth` places ahead (from 0). A draft that is dropped because one before it was not kept is drawn again
+ * later, one place nearer: of another stream, so that nothing that came of the first draw can tell about the second. */
+uint64_t weft_draft_seed(uint64_t seed, uint32_t depth);
 /* Leviathan et al. 2023, Chen et al. 2023: a draft of probability q that the target gives p is kept with min(1, p / q). u: uniform
  * in (0, 1); q > 0. p = 0 is never kept. */
 static inline bool weft_accepts(double p, double q, double u) {

@@ -12,17 +12,20 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "sanitizers.h"
 #include "weft.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { PLACES = 3, ANSWERS = 2, TOKENS = 24 };
 #else
 enum { PLACES = 24, ANSWERS = 16, TOKENS = 96 };
 #endif
 enum { DEPTH = 3, LONGEST = 400 };
-/* What the coupled draw may keep less, as a share of all drafts: on code; and on prose, where head and model agree less. Any two
- * laws that overlap by x are coupled with x / (2 - x) at least. */
-static const double most_lost[] = {0.03, 0.08};
+/* What the coupled draw may keep less, as a share of all drafts: on code three points; on prose what it was measured to and a
+ * little. Shared noise keeps x / (2 - x) at least where two laws overlap by x, so up to x (1 - x) / (2 - x) is lost: 0.17
+ * where x is 0.59. On code the head's law and the model's overlap by 0.78 and 0.02 to 0.03 is lost; on prose by 0.59 and 0.06 to
+ * 0.07, in answers 0.04 to 0.08 of 700 drafts each, 0.055 on average. */
+static const double lost_of_laws[] = {0.03, 0.075}, lost_in_answers[] = {0.03, 0.06};
 
 static const char *const texts[] = {
     "import json\nimport os\n\n\nclass Store:\n    \"\"\"Keeps values in a file, one for each key.\"\"\"\n\n    def __init__(self, "
@@ -179,7 +182,7 @@ static void coupled_keeps_nearly_as_many(void **state) {
                    sum[warm][1][1], sum[warm][2][1]);
             lost += (mean[1] - mean[0]) / 2;
         }
-        assert_true(lost < most_lost[t]);
+        assert_true(lost < lost_of_laws[t]);
     }
     free(q);
     free(p.logits);
@@ -236,7 +239,7 @@ static void answers_keep_nearly_as_many(void **state) {
             double noise = 3 * 0.5 * sqrt(1 / (double)n[0] + 1 / (double)n[1]);
             printf("%s, temperature %.1f: of %llu first drafts coupled %.3f, rejection %.3f\n", t ? "prose" : "code", temperature,
                    (unsigned long long)n[0], both, most);
-            assert_true(both >= most - most_lost[t] - noise && both > 0.4);
+            assert_true(both >= most - lost_in_answers[t] - noise && both > 0.4);
         }
     weft_engine_close(g);
 }

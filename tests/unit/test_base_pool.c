@@ -21,6 +21,7 @@
 #include "base/alloc.h"
 #include "base/cpus.h"
 #include "base/pool.h"
+#include "sanitizers.h"
 
 static const int thread_counts[] = {1, 2, 3, 8};
 enum { COUNTS = 4 };
@@ -180,13 +181,8 @@ static void test_signals_stay_with_the_program(void **state) {
     sigaction(SIGUSR1, &before, NULL);
 }
 
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__linux__) && !SANITIZED
 #define CAN_LIMIT_MEMORY 1
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#undef CAN_LIMIT_MEMORY
-#endif
-#endif
 #endif
 
 /* A system that gives some threads and no more: an error, and those made are gone. */

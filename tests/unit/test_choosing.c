@@ -16,8 +16,9 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "engine_walks.h"
+#include "sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { SLOW = 1 };
 #else
 enum { SLOW = 0 };

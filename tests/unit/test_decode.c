@@ -19,9 +19,10 @@
 
 #include "base/alloc.h"
 #include "engine_walks.h"
+#include "sanitizers.h"
 
 enum { MODELS = 3, PROMPT = 30, VOCAB = 320, BYTES = 256, SILENT = VOCAB - 1 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { LENGTH = 24 };
 #else
 enum { LENGTH = 60 };

@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "engine_walks.h"
 #include "forge/synth.h"
+#include "sanitizers.h"
 
 static char forged[2][300]; /* folders of models that this program makes: a mixture of 4 bits, a dense model of 8 */
 static const char *const models[] = {
@@ -38,17 +39,16 @@ static int n_models = MODELS;
  * sanitizers ten times that. */
 static int length_for(int model) {
     int length = precise ? (model == MINI ? LENGTH / 10 : LENGTH / 2) : isa ? LENGTH / 5 : LENGTH;
-#if defined(__SANITIZE_THREAD__)
+#if THREAD_SANITIZER
     return model == MINI ? LENGTH / 15 : length / 10;
-#elif defined(__SANITIZE_ADDRESS__)
+#elif ADDRESS_SANITIZER
     return model == MINI ? LENGTH / 15 : length / 4;
 #else
     return length;
 #endif
 }
 
-/* ---- depth
- * ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- depth --------------------------------------------------------------------------------------------------------------- */
 
 /* Greedy and seeded text of 300 tokens is the same at every depth, and so is the memory behind it. */
 static void depth_changes_nothing(void **state) {
@@ -67,7 +67,8 @@ static void depth_changes_nothing(void **state) {
                                                     .n_prompt = PROMPT,
                                                     .max_tokens = length,
                                                     .temperature = t ? 0.8 : 0,
-                                                    .has_seed = true, .seed = 42,
+                                                    .has_seed = true,
+                                                    .seed = 42,
                                                     .depth = depth,
                                                     .ignore_end = true},
                                 true);
@@ -106,7 +107,8 @@ static void every_accept_count(void **state) {
                                    .n_prompt = PROMPT,
                                    .max_tokens = length,
                                    .temperature = t ? 0.7 : 0,
-                                   .has_seed = true, .seed = 7,
+                                   .has_seed = true,
+                                   .seed = 7,
                                    .ignore_end = true};
             answer *base = ask(g, d, true);
             assert_int_equal(base->stats.passes, (PROMPT + 63) / 64 + length - 1);
@@ -141,8 +143,7 @@ static void every_accept_count(void **state) {
     }
 }
 
-/* ---- history
- * ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- history ------------------------------------------------------------------------------------------------------------- */
 
 /* 200 generated tokens (fewer of a large model), dropped and prefilled cold, leave the same states, convolution windows, KV rows,
  * MTP rows and hidden row: for any chunk and thread count. */
@@ -173,8 +174,7 @@ static void generated_equals_prefilled(void **state) {
     }
 }
 
-/* ---- company
- * ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- company ------------------------------------------------------------------------------------------------------------- */
 
 /* Requests of different length, depth, temperature and seed in one batch, joining and leaving at different steps, answer as they do
  * alone (oMLX #2119, V#51812: mixed batches of prompt, plain and speculative rows; MTPLX: a joiner's own seed). */
@@ -193,7 +193,8 @@ static void company_changes_nothing(void **state) {
                                        .n_prompt = (size_t)lengths[i],
                                        .max_tokens = tokens[i],
                                        .temperature = i % 3 ? 0.9 : 0,
-                                       .has_seed = true, .seed = (uint64_t)i,
+                                       .has_seed = true,
+                                       .seed = (uint64_t)i,
                                        .ignore_end = true};
             alone[i] = ask(g, d[i], true);
         }
@@ -239,8 +240,7 @@ static void company_changes_nothing(void **state) {
     }
 }
 
-/* ---- ends
- * ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------------------------------------- */
 
 /* max_tokens is exact at every depth, whatever was accepted (mlx-serve notes: accepted tokens beyond max_tokens). */
 static void budget_is_exact(void **state) {
@@ -278,7 +278,10 @@ static void accepted_end_token(void **state) {
         weft_engine *g = open_model(models[m], 2, 64, 1);
         make_prompt(prompt, PROMPT, 5);
         answer *base =
-            ask(g, (weft_request_desc){.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .temperature = 1, .has_seed = true, .seed = 3}, false);
+            ask(g,
+                (weft_request_desc){
+                    .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 60, .temperature = 1, .has_seed = true, .seed = 3},
+                false);
         int at = 37;
         for (int i = 0; i < at; i++) /* the first place of that token */
             if (base->ids[PROMPT + i] == base->ids[PROMPT + at]) at = i;
@@ -293,7 +296,8 @@ static void accepted_end_token(void **state) {
                                                     .n_prompt = PROMPT,
                                                     .max_tokens = 60,
                                                     .temperature = 1,
-                                                    .has_seed = true, .seed = 3,
+                                                    .has_seed = true,
+                                                    .seed = 3,
                                                     .depth = depth,
                                                     .drafts = base->ids + PROMPT,
                                                     .n_drafts = 60},
@@ -323,11 +327,15 @@ static void padded_ids_never_come(void **state) {
     weft_engine *g = open_model("models/mini", 2, 64, 1);
     make_prompt(prompt, PROMPT, 6);
     for (int depth = 0; depth <= 2; depth += 2) {
-        answer *a = ask(
-            g,
-            (weft_request_desc){
-                .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 400, .temperature = 100, .has_seed = true, .depth = depth, .ignore_end = true},
-            false);
+        answer *a = ask(g,
+                        (weft_request_desc){.prompt = prompt,
+                                            .n_prompt = PROMPT,
+                                            .max_tokens = 400,
+                                            .temperature = 100,
+                                            .has_seed = true,
+                                            .depth = depth,
+                                            .ignore_end = true},
+                        false);
         for (size_t i = PROMPT; i < a->n; i++) assert_true(weft_tokenizer_valid(g->tokenizer, a->ids[i]));
         drop(a);
     }
@@ -337,8 +345,7 @@ static void padded_ids_never_come(void **state) {
     weft_engine_close(g);
 }
 
-/* ---- sampling
- * ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- sampling ------------------------------------------------------------------------------------------------------------ */
 
 /* The arg-max of logit / T + G draws from softmax(logit / T): chi-square of 40000 draws; the pruned search equals the plain one. */
 static void sampling_draws_the_distribution(void **state) {
@@ -399,8 +406,13 @@ static void a_broken_head_only_drafts_badly(void **state) {
     (void)state;
     int32_t prompt[PROMPT];
     make_prompt(prompt, PROMPT, 13);
-    weft_request_desc d = {
-        .prompt = prompt, .n_prompt = PROMPT, .max_tokens = 20, .temperature = 0.5, .has_seed = true, .seed = 5, .ignore_end = true};
+    weft_request_desc d = {.prompt = prompt,
+                           .n_prompt = PROMPT,
+                           .max_tokens = 20,
+                           .temperature = 0.5,
+                           .has_seed = true,
+                           .seed = 5,
+                           .ignore_end = true};
     weft_engine *g = open_model(models[3], 2, 64, 2);
     answer *base = ask(g, d, false);
     weft_error e = {0};
@@ -446,8 +458,7 @@ static void tiny_temperatures(void **state) {
     }
 }
 
-/* ---- housekeeping
- * ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- housekeeping -------------------------------------------------------------------------------------------------------- */
 
 static void no_allocation_while_generating(void **state) {
     (void)state;
@@ -461,7 +472,8 @@ static void no_allocation_while_generating(void **state) {
             r[i] = submit(g, &(weft_request_desc){.prompt = prompt,
                                                   .n_prompt = PROMPT,
                                                   .max_tokens = 80,
-                                                  .temperature = i, .has_seed = true,
+                                                  .temperature = i,
+                                                  .has_seed = true,
                                                   .depth = 3,
                                                   .ignore_end = true,
                                                   .user = &end[i]});
@@ -595,7 +607,8 @@ static void instruction_sets_agree(void **state) {
                                                 .n_prompt = PROMPT,
                                                 .max_tokens = length,
                                                 .temperature = 0.6,
-                                                .has_seed = true, .seed = 8,
+                                                .has_seed = true,
+                                                .seed = 8,
                                                 .depth = 2,
                                                 .ignore_end = true},
                             true);

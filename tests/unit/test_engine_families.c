@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "engine_walks.h"
+#include "sanitizers.h"
 
 #define GOLDEN "tests/data/golden/"
 
@@ -40,7 +41,7 @@ static const subject subjects[] = {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects, PROMPT = 70, LENGTH = 330, DEPTH = WEFT_MAX_DEPTH };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { SLOWER = 3 };
 #else
 enum { SLOWER = 1 };

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "engine_walks.h"
 #include "forge/synth.h"
+#include "sanitizers.h"
 
 static char folder[300]; /* of a forged model of 4 bits, and of caches */
 static char forged[320], cache[320];
@@ -101,7 +102,7 @@ static weft_request_desc request(int kind, const int32_t *prompt, int length, in
 
 /* Sanitizers and the precise mode take several times as long; the bundled model is a hundred times a golden. */
 static int length_for(const pair *p) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
     int length = p->length / 4;
 #else
     int length = p->length;

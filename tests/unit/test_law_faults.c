@@ -12,9 +12,10 @@
 #include "base/rng.h"
 #include "law_models.h"
 #include "ops/sample.h"
+#include "sanitizers.h"
 #include "token_law.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { ANSWERS = 20000 };
 #else
 enum { ANSWERS = 50000 };

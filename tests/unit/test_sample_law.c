@@ -12,8 +12,9 @@
 #include "base/fpu.h"
 #include "ops/cpu/weight.h"
 #include "sample_device.h"
+#include "sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { DRAWS = 100000 };
 #else
 enum { DRAWS = 1000000 };

@@ -17,8 +17,9 @@
 #include "base/file.h"
 #include "engine_walks.h"
 #include "format/safetensors.h"
+#include "sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 enum { SLOWER = 5 };
 #else
 enum { SLOWER = 1 };
@@ -206,6 +207,72 @@ static void budgets_are_kept(void **state) {
             drop(a);
             weft_engine_close(g);
         }
+}
+
+/* ---- forced ids ---------------------------------------------------------------------------------------------------------- */
+
+/* Where the rule leaves one id only, a list that has it there is kept to the end, whatever the model thinks: as many passes as
+ * full blocks need. One id allowed; all others banned; and one besides an end id, which is too early for FORCED tokens. */
+static void forced_ids_are_kept(void **state) {
+    (void)state;
+    enum { FORCED = 21, FREE = 6, ID = 77, END = 5 };
+    static const int32_t only[] = {ID}, either[] = {END, ID}, end[] = {END}, prompt[] = {7, 8, 9};
+    int32_t list[FORCED], others[VOCAB];
+    for (int i = 0; i < FORCED; i++) list[i] = ID;
+    for (int m = 0; m < PAIRS; m++) {
+        weft_engine *g = open_pair(pairs[m].model, pairs[m].draft, 1, 64, 1, DEEPEST);
+        weft_info info;
+        weft_engine_info(g, &info);
+        assert_true(info.vocab <= VOCAB);
+        size_t n_others = 0;
+        for (int32_t i = 0; i < info.vocab; i++)
+            if (i != ID) others[n_others++] = i;
+        const weft_request_desc rules[] = {
+            {.allowed = only, .n_allowed = 1, .max_tokens = FORCED},
+            {.banned = others, .n_banned = n_others, .max_tokens = FORCED},
+            {.allowed = either,
+             .n_allowed = 2,
+             .stop_ids = end,
+             .n_stop_ids = 1,
+             .min_tokens = FORCED,
+             .max_tokens = FORCED + FREE},
+        };
+        for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
+            for (int depth = 1; depth <= DEEPEST; depth++)
+                for (int way = 0; way < 3; way++) {
+                    weft_request_desc d = rules[k];
+                    uint64_t want[WEFT_MAX_DEPTH] = {0}, passes = 1, drafts = 0;
+                    d.prompt = prompt, d.n_prompt = 3;
+                    d.drafts = list, d.n_drafts = FORCED;
+                    d.depth = depth;
+                    d.ignore_end = true;
+                    d.temperature = way ? 1.5 : 0;
+                    d.has_seed = true, d.seed = (uint64_t)depth;
+                    d.accept = way == 2 ? WEFT_ACCEPT_REJECTION : WEFT_ACCEPT_COUPLED;
+                    answer *a = ask(g, d, false);
+                    assert_true(a->n >= 3 + FORCED);
+                    for (int i = 0; i < FORCED; i++) assert_int_equal(a->ids[3 + i], ID);
+                    int at = 1; /* tokens; a pass adds one more than it drafts, of which the rule may leave several */
+                    for (; at < FORCED; passes++) {
+                        int block = depth < FORCED - at ? depth : FORCED - at;
+                        if (block > d.max_tokens - at - 1) block = d.max_tokens - at - 1;
+                        for (int i = 0; i < block; i++) want[i]++;
+                        drafts += (uint64_t)block;
+                        at += block + 1;
+                    }
+                    /* Behind the list one by one; an end id is none of the answer's. */
+                    passes += a->n - 3 + (a->reason == WEFT_END_STOP) - (size_t)at;
+                    assert_memory_equal(a->stats.drafted, want, sizeof want);
+                    assert_memory_equal(a->stats.accepted, want, sizeof want);
+                    assert_memory_equal(a->stats.by[WEFT_DRAFTER_LIST].drafted, want, sizeof want);
+                    assert_memory_equal(a->stats.by[WEFT_DRAFTER_LIST].accepted, want, sizeof want);
+                    assert_int_equal(a->stats.passes, passes);
+                    assert_int_equal(a->stats.rows, passes + drafts + 2); /* and the rest of the prompt */
+                    assert_int_equal(a->stats.tokens, a->n - 3);
+                    drop(a);
+                }
+        weft_engine_close(g);
+    }
 }
 
 /* ---- company ------------------------------------------------------------------------------------------------------------- */
@@ -549,6 +616,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(counts_to_300),
         cmocka_unit_test(lookup_is_in_step),
         cmocka_unit_test(budgets_are_kept),
+        cmocka_unit_test(forced_ids_are_kept),
         cmocka_unit_test(joiners_are_themselves),
         cmocka_unit_test(slots_apart),
         cmocka_unit_test(equal_requests_are_equal),

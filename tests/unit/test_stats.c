@@ -171,6 +171,7 @@ static void requests_add_up(void **state) {
     weft_request *r[N];
     const weft_event *ev;
     size_t n;
+    uint64_t links[N] = {0};
     bool running = true;
     for (int step = 0, next = 0; next < N || running; step++) {
         if (next < N && step % 2 == 0) {
@@ -180,6 +181,8 @@ static void requests_add_up(void **state) {
             r[next++] = submit(g, &d);
         }
         running = weft_run_step(g, &ev, &n);
+        for (int i = 0; i < next && running; i++)
+            for (int k = 0; k < r[i]->n_draft; k++) links[i] += r[i]->draft_from[k] == WEFT_DRAFTER_MODEL;
     }
     weft_stats all, one, sum = {0};
     weft_engine_stats(g, &all);
@@ -188,6 +191,8 @@ static void requests_add_up(void **state) {
         assert_true(one.verify_ns > 0 && one.prefill_ns > 0);
         assert_int_equal(one.verify_ns + one.sample_ns + one.host_ns, one.prefill_ns + one.decode_ns);
         assert_true(one.passes < all.passes && one.verify_passes <= all.verify_passes);
+        assert_int_equal(one.draft_steps, links[i]); /* not those of others after its own chain was over */
+        assert_true(one.draft_steps < all.draft_steps);
         sum.prompt_tokens += one.prompt_tokens;
         sum.tokens += one.tokens;
         sum.rows += one.rows;

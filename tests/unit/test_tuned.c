@@ -1,4 +1,5 @@
 /* test_tuned.c: the table of `weft tune`: written, read, refused when damaged or another's, and where the engine begins with it. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 #include "base/cpus.h"
 #include "base/dirs.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "engine/engine.h"
 
@@ -159,6 +161,39 @@ static void test_damage(void **state) {
             text[i] = was;
         }
     weft_free(text);
+}
+
+/* A time about `times` times that of one row; 0: none. Beside the limits to the last digit, or anywhere. */
+static double some_time(uint64_t *seed, double one, double times) {
+    uint64_t k = weft_hash(seed, sizeof *seed, 1);
+    (*seed)++;
+    double nudge = (double)(int)(k % 7) - 3;
+    return k % 11 == 0 ? 0 : k % 3 == 0 ? one * times * (double)(k % 1000) / 500 : one * times * (1 + nudge * 1e-10) + nudge * 0.1;
+}
+
+/* Whatever was measured is, once it has been limited, written and read again, and the same as long as nine digits hold it. */
+static void test_limits(void **state) {
+    (void)state;
+    static weft_tuned t, back;
+    uint64_t seed = 1;
+    for (int i = 0; i < 4000; i++) {
+        weft_error e;
+        double scale = 0.25;
+        for (int k = i % 42; k > 0; k--) scale *= 2; /* to 5e11 */
+        t = example(&some_key);
+        t.pass_ns[1] = i ? scale * (1 + (double)(weft_hash(&i, sizeof i, 2) % 100000) * 1e-5) : 123456789.6;
+        for (int r = 2; r <= WEFT_TUNED_ROWS; r++) t.pass_ns[r] = some_time(&seed, t.pass_ns[1], r % 2 ? 64 : 0.25);
+        t.link_ns = some_time(&seed, t.pass_ns[1], 64);
+        if (!i) t.pass_ns[2] = 30864197.4;
+        weft_tuned_limit(&t);
+        char *text = text_of(&t);
+        if (weft_tuned_parse(&back, text, strlen(text), &e) != WEFT_OK) fail_msg("%d: %s in %s", i, e.text, text);
+        for (int r = 1; r <= WEFT_TUNED_ROWS; r++) {
+            bool exact = t.pass_ns[1] < 1e9 && t.pass_ns[r] < 1e9;
+            assert_true(fabs(back.pass_ns[r] - t.pass_ns[r]) <= (exact ? 0 : 1e-8 * t.pass_ns[r]));
+        }
+        weft_free(text);
+    }
 }
 
 /* The first `from` of the text becomes `to`. */
@@ -325,8 +360,12 @@ static void test_names(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_written_as_read),     cmocka_unit_test(test_another_key),           cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_values_out_of_range), cmocka_unit_test(test_engine_begins_with_it), cmocka_unit_test(test_names)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_written_as_read),
+                                       cmocka_unit_test(test_another_key),
+                                       cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_values_out_of_range),
+                                       cmocka_unit_test(test_engine_begins_with_it),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

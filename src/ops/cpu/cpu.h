@@ -110,7 +110,7 @@ struct weft_kept {
     kept_row *row;    /* [rows] */
 };
 
-/* Scratch of support.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
+/* Scratch of support.c and trial.c: ids that may be drawn [pick_vocab], then a number for each block or piece. */
 typedef struct support_room {
     int32_t *ids;
     float *logits;
@@ -158,7 +158,7 @@ struct weft_dev {
     float *zeros;                     /* [widest row]: a convolution input, a carry before a sequence's start */
     float *recurrent_inputs;          /* what recurrent.c's first stage leaves for its second */
     weft_picked *picked;              /* [pick_rows], and what leads to it: pick.c */
-    void *pick_parts, *pick_top, *pick_last;
+    void *pick_parts, *pick_top, *pick_best, *pick_last;
     weft_verdict *verdicts; /* [pick_rows] */
     support_room support;
     attend_block *attend_blocks;   /* [max_rows] */

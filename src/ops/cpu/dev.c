@@ -187,6 +187,7 @@ static void lay_workspace(weft_dev *d, cursor *c) {
         d->support.count = take(c, vocab / SUPPORT_BLOCK + 1, sizeof *d->support.count);
         d->pick_parts = take(c, pick_parts_bytes(d), 1);
         d->pick_top = take(c, pick_top_bytes(d), 1);
+        d->pick_best = take(c, pick_best_bytes(d), 1);
         d->pick_last = take(c, pick_last_bytes(), 1);
     }
     d->panel_floats = (panel + 15) & ~(size_t)15;

@@ -1,4 +1,5 @@
 /* kernels.c: see kernels.h: what works on rows of float32, and the float32 products and attention of the precise mode. */
+#include "base/rng.h"
 #include "ops/cpu/tile_lanes.h"
 #include "ops/cpu/weight.h"
 
@@ -223,9 +224,12 @@ static void largest(float *most, const float *x, int n) {
     }
 }
 static void permit(float *y, const float *x, const bool *allowed, int n) {
-    for (int i = 0; i < n; i++) {
-        float v = x[i] - x[i] == 0 ? x[i] : __builtin_nanf("");
-        y[i] = allowed[i] ? v : -__builtin_inff();
+    for (int i = 0; i < n; i++) { /* as whole numbers, which compilers choose between without a branch */
+        uint32_t u, exponent = 0x7F800000u, nan = 0x7FC00000u, none = 0xFF800000u;
+        memcpy(&u, x + i, sizeof u);
+        u = (u & exponent) == exponent ? nan : u;
+        u = allowed[i] ? u : none;
+        memcpy(y + i, &u, sizeof u);
     }
 }
 
@@ -244,10 +248,10 @@ INLINE vl mul_low(vl a, vl b) { /* of the low halves */
 }
 typedef int32_t vh __attribute__((vector_size(W * 2))); /* ids of as many lanes */
 INLINE vl column_ids(const weft_columns *c, int at) {
-    vl x;
     if (!c->ids) {
-        for (int i = 0; i < W / 2; i++) x[i] = (uint32_t)c->first + (uint32_t)(at + i);
-        return x;
+        vl lane;
+        for (int i = 0; i < W / 2; i++) lane[i] = (uint64_t)i;
+        return (lane + ((uint32_t)c->first + (uint32_t)at)) & UINT32_MAX;
     }
     vh ids = {0};
     if (at + W / 2 <= c->n)
@@ -256,22 +260,37 @@ INLINE vl column_ids(const weft_columns *c, int at) {
         memcpy(&ids, c->ids + at, (size_t)(c->n - at) * sizeof *c->ids);
     return __builtin_convertvector(ids, vl);
 }
-static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, const weft_columns *c) {
+/* Both halves of what Philox makes of x0. */
+INLINE void philox(vl x0, uint64_t seed, uint32_t choice, uint32_t index, vl half[2]) {
     const vl m0 = (vl){0} + 0xD2511F53u, m1 = (vl){0} + 0xCD9E8D57u;
-    int n = c->n;
-    for (int at = 0; at < n; at += W / 2) {
-        vl x0 = column_ids(c, at), x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0}, out;
-        uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-        UNROLL for (int round = 0; round < 10; round++) {
-            vl a = mul_low(x0, m0), b = mul_low(x2, m1);
-            x0 = (b >> 32) ^ x1 ^ k0;
-            x1 = b;
-            x2 = (a >> 32) ^ x3 ^ k1;
-            x3 = a;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
+    vl x1 = (vl){0} + index, x2 = (vl){0} + choice, x3 = {0};
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    UNROLL for (int round = 0; round < 10; round++) {
+        vl a = mul_low(x0, m0), b = mul_low(x2, m1);
+        x0 = (b >> 32) ^ x1 ^ k0;
+        x1 = b;
+        x2 = (a >> 32) ^ x3 ^ k1;
+        x3 = a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    half[0] = x1 << 32 | (x0 & UINT32_MAX);
+    half[1] = x3 << 32 | (x2 & UINT32_MAX);
+}
+static void noise(uint64_t *bits, uint64_t *least, uint64_t seed, uint32_t choice, uint32_t index, const weft_columns *c) {
+    enum { HALF = WEFT_GUMBEL_HALF };
+    int n = c->n, at = 0;
+    vl half[2];
+    for (; !c->ids && c->first % (2 * HALF) == 0 && at + 2 * HALF <= n; at += 2 * HALF) /* both halves are wanted */
+        for (int i = at; i < at + HALF; i += W / 2) {
+            philox(column_ids(c, i), seed, choice, index, half);
+            memcpy(bits + i, &half[0], sizeof half[0]);
+            memcpy(bits + i + HALF, &half[1], sizeof half[1]);
         }
-        out = x1 << 32 | (x0 & UINT32_MAX);
+    for (; at < n; at += W / 2) {
+        vl ids = column_ids(c, at);
+        philox(ids & ~(uint64_t)HALF, seed, choice, index, half);
+        vl second = (vl)((ids & HALF) != 0), out = (half[1] & second) | (half[0] & ~second);
         memcpy(bits + at, &out, sizeof out);
     }
     for (int at = 0; at < n; at += SUPPORT_BLOCK) {

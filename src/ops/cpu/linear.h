@@ -29,6 +29,7 @@ void product_run(const weft_dev *d, const product *p, int64_t panel, int panels,
 size_t pick_parts_bytes(const weft_dev *d);
 size_t pick_top_bytes(const weft_dev *d);
 size_t pick_scratch_floats(void);
+size_t pick_best_bytes(const weft_dev *d);
 size_t pick_last_bytes(void); /* of the last call, for weft_read_logit() */
 
 void misfit(weft_dev *d, const weft_mat *w, const weft_buf *y, const weft_buf *x);

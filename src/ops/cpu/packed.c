@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -128,10 +127,6 @@ static weft_status check_file(weft_packed *p, weft_error *e) {
 
 /* ---- names --------------------------------------------------------------------------------------------------------------- */
 
-static void source_text(const uint8_t source[16], char text[33]) {
-    for (int i = 0; i < 16; i++) snprintf(text + 2 * (size_t)i, 3, "%02x", source[i]);
-}
-
 /* If name is LABEL-SOURCE-LAYOUT.weftpack and something: that something; else NULL. label, source NULL: any. */
 static const char *after_suffix(const char *name, const char *label, const char *source) {
     const char *s = name;
@@ -211,7 +206,7 @@ static weft_status find_or_create(weft_packed *p, const weft_packed_desc *d, wef
     char source[33];
     size_t bytes = (size_t)p->header.bytes;
     weft_cache_label(p->label, d->label);
-    source_text(d->source, source);
+    weft_hash128_text(d->source, source);
     if (!weft_str_addz(&p->dir, d->dir) ||
         !weft_str_addf(&p->path, "%s/%s-%s-%016llx" SUFFIX, d->dir, p->label, source, (unsigned long long)d->layout))
         return weft_fail_oom(e, "the packed weights");
@@ -320,7 +315,7 @@ static void consider(void *ctx, const char *name, const char *path) {
 weft_status weft_packed_find(weft_packed_info *info, const char *dir, const char *label, const uint8_t source[16], weft_error *e) {
     char name[WEFT_LABEL + 1], text[33];
     weft_cache_label(name, label);
-    source_text(source, text);
+    weft_hash128_text(source, text);
     search f = {.label = name, .source = text, .path = &info->path, .ok = true};
     for_files(dir, consider, &f);
     if (!f.ok) return weft_fail_oom(e, "looking for packed weights");

@@ -20,20 +20,16 @@ typedef struct candidate {
     float logit;
 } candidate;
 
-static int pieces(int vocab) {
-    return (vocab + PIECE - 1) / PIECE;
-}
-
 void weft_pick_layer(weft_dev *d, int rows, int vocab) {
     if (rows > d->pick_rows) d->pick_rows = rows;
     if (vocab > d->pick_vocab) d->pick_vocab = vocab;
 }
 /* Bytes of parts, results and candidates; a worker's scratch, in floats, for logits. */
 size_t pick_parts_bytes(const weft_dev *d) {
-    return (size_t)d->pick_rows * (size_t)pieces(d->pick_vocab) * sizeof(part);
+    return (size_t)d->pick_rows * (size_t)pieces_of(d->pick_vocab) * sizeof(part);
 }
 size_t pick_top_bytes(const weft_dev *d) {
-    return (size_t)d->pick_rows * (size_t)pieces(d->pick_vocab) * WEFT_MAX_TOP * sizeof(candidate);
+    return (size_t)d->pick_rows * (size_t)pieces_of(d->pick_vocab) * WEFT_MAX_TOP * sizeof(candidate);
 }
 size_t pick_scratch_floats(void) {
     return (size_t)(ROWS + 1) * PIECE; /* and a row's shaped ones */
@@ -52,13 +48,15 @@ typedef struct pick_job {
     weft_acts acts;
 } pick_job;
 
+size_t pick_best_bytes(const weft_dev *d) {
+    return (size_t)d->pick_rows * (size_t)d->threads * sizeof(weft_best);
+}
 size_t pick_last_bytes(void) {
     return sizeof(pick_job);
 }
 
 static weft_columns columns_of(const pick_job *j, int piece) {
-    int first = piece * PIECE, left = j->columns.n - first;
-    return weft_columns_part(&j->columns, first, left < PIECE ? left : PIECE);
+    return weft_columns_part(&j->columns, piece * PIECE, piece_length(j->columns.n, piece));
 }
 static part *part_of(const pick_job *j, int piece, int row) {
     return (part *)j->d->pick_parts + (size_t)piece * (size_t)j->n + (size_t)row;
@@ -82,8 +80,19 @@ static void quantize_piece(void *ctx, int row, int worker) {
     j->d->isa->linear->quantize(&j->acts, row, buf_row(j->x, j->rows[row]));
 }
 
+/* The draw goes on from the best that this worker has found in other pieces, which leaves little to look at. */
+static weft_best draw(const pick_job *j, int row, int worker, const float *shaped, const weft_columns *c) {
+    weft_best *so_far = (weft_best *)j->d->pick_best + (size_t)worker * (size_t)j->n + (size_t)row, best = *so_far;
+    weft_draw_piece(j->d, &j->rules[row].rule, shaped, c, &best);
+    if (best.id == so_far->id)
+        best.id = -1; /* that of another piece */
+    else
+        *so_far = (weft_best){.id = best.id, .score = best.score};
+    return best;
+}
+
 /* `logits` may be changed; shaped[n] is scratch. allowed: by column. */
-static void fold(const pick_job *j, int piece, int row, float *logits, float *shaped, const bool *allowed) {
+static void fold(const pick_job *j, int piece, int row, int worker, float *logits, float *shaped, const bool *allowed) {
     const weft_pick *pick = &j->rules[row];
     weft_columns c = columns_of(j, piece);
     int n = c.n;
@@ -92,7 +101,7 @@ static void fold(const pick_job *j, int piece, int row, float *logits, float *sh
     if (pick->keep) shaped = buf_row(pick->keep->logits, pick->keep_row) + piece * PIECE;
     j->d->kernels->permit(shaped, logits, allowed, n);
     weft_shape_part(&pick->rule, shaped, &c);
-    if (!weft_rule_truncates(&pick->rule)) weft_draw_piece(j->d, &pick->rule, shaped, &c, &p->best);
+    if (!weft_rule_truncates(&pick->rule)) p->best = draw(j, row, worker, shaped, &c);
     if (p->best.id >= 0) p->raw = logits[weft_column_of(&c, p->best.id)];
     candidate *top = top_of(j, piece, row);
     int kept = 0;
@@ -133,12 +142,12 @@ static void pick_piece(void *ctx, int piece, int worker) {
     for (int i = 0; i < n && c.ids; i++) some[i] = j->allowed[c.ids[i]];
     for (int row = 0; row < j->n && !j->head; row++) {
         memcpy(logits, buf_row(j->x, row) + first, (size_t)n * sizeof *logits);
-        fold(j, piece, row, logits, shaped, allowed);
+        fold(j, piece, row, worker, logits, shaped, allowed);
     }
     for (int row = 0, rows; row < j->n && j->head; row += rows) {
         rows = j->n - row < ROWS ? j->n - row : ROWS;
         head_product(j, logits, first, n, row, rows, worker);
-        for (int r = 0; r < rows; r++) fold(j, piece, row + r, logits + (size_t)r * PIECE, shaped, allowed);
+        for (int r = 0; r < rows; r++) fold(j, piece, row + r, worker, logits + (size_t)r * PIECE, shaped, allowed);
     }
 }
 
@@ -159,7 +168,7 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
     double sum = 0, max = 0;
     int n_top = 0;
     float raw = 0;
-    for (int i = 0; i < pieces(j->columns.n); i++) {
+    for (int i = 0; i < pieces_of(j->columns.n); i++) {
         const part *p = part_of(j, i, row);
         int32_t before = best.id;
         weft_best_merge(&best, &p->best);
@@ -185,7 +194,9 @@ static void finish(const pick_job *j, int row, weft_picked *out) {
 }
 
 static void run_pieces(const pick_job *j) {
-    weft_pool_run(j->d->pool, pieces(j->columns.n), pick_piece, (void *)(uintptr_t)j);
+    weft_best *best = j->d->pick_best;
+    for (int i = 0; i < j->d->threads * j->n; i++) best[i] = WEFT_NO_BEST;
+    weft_pool_run(j->d->pool, pieces_of(j->columns.n), pick_piece, (void *)(uintptr_t)j);
     for (int i = 0; i < j->n; i++) finish(j, i, &j->d->picked[i]);
     *(pick_job *)j->d->pick_last = *j;
 }

@@ -1,33 +1,36 @@
-/* prompt.c: log-probabilities of a prompt's own ids, piece by piece of the passes that the prompt takes anyway: the output head
- * runs over all its rows instead of the last alone. The logit of an id is what a pick says that permits no other. */
+/* prompt_logprobs.c: log-probabilities of a prompt's own ids, piece by piece of the passes that the prompt takes anyway: the output
+ * head runs over all its rows instead of the last alone. The logit of an id is what a pick says that permits no other. */
 #include <math.h>
 
 #include "base/alloc.h"
 #include "engine/engine.h"
 
-weft_status weft_prompt_open(weft_request *r, const weft_request_desc *d, weft_error *e) {
+weft_status weft_prompt_logprobs_open(weft_request *r, const weft_request_desc *d, weft_error *e) {
     if (!d->prompt_logprobs || d->n_prompt < 2) return WEFT_OK;
-    r->prompt.logprob = weft_calloc(d->n_prompt, sizeof *r->prompt.logprob);
-    if (d->top_logprobs) r->prompt.top = weft_calloc(d->n_prompt * (size_t)d->top_logprobs, sizeof *r->prompt.top);
-    if (!r->prompt.logprob || (d->top_logprobs && !r->prompt.top)) return weft_fail_oom(e, "the log-probabilities of a prompt");
+    r->prompt_logprobs.logprob = weft_calloc(d->n_prompt, sizeof *r->prompt_logprobs.logprob);
+    if (d->top_logprobs)
+        r->prompt_logprobs.top = weft_calloc(d->n_prompt * (size_t)d->top_logprobs, sizeof *r->prompt_logprobs.top);
+    if (!r->prompt_logprobs.logprob || (d->top_logprobs && !r->prompt_logprobs.top))
+        return weft_fail_oom(e, "the log-probabilities of a prompt");
     return WEFT_OK;
 }
 
-void weft_prompt_close(weft_prompt *p) {
+void weft_prompt_logprobs_close(weft_prompt_logprobs *p) {
     weft_free(p->logprob);
     weft_free(p->top);
-    *p = (weft_prompt){0};
+    *p = (weft_prompt_logprobs){0};
 }
 
 /* The id at `at` has this logit in the row that was picked for its place. */
 static weft_status note(weft_request *r, size_t at, float logit, const weft_picked *picked) {
-    weft_prompt *p = &r->prompt;
+    weft_prompt_logprobs *p = &r->prompt_logprobs;
     p->logprob[at] = logit - picked->log_sum;
     if (picked->id < 0 || !isfinite(p->logprob[at]))
         return weft_fail(&r->error, WEFT_ENUMERIC, "the model's logits at position %zu are not finite", at - 1);
     p->n_top = picked->n_top;
-    weft_logprob *top = p->top + at * (size_t)r->choosing.top;
-    for (int i = 0; i < picked->n_top; i++) top[i] = (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
+    for (int i = 0; i < picked->n_top; i++)
+        p->top[at * (size_t)r->choosing.top + (size_t)i] =
+            (weft_logprob){picked->top_id[i], picked->top_logit[i] - picked->log_sum};
     p->known = at + 1;
     return WEFT_OK;
 }
@@ -52,11 +55,11 @@ static weft_status score(weft_request *r, size_t at, int row, int n, weft_error 
     return WEFT_OK;
 }
 
-weft_status weft_prompts_score(weft_engine *g, weft_error *e) {
+weft_status weft_prompt_logprobs_score(weft_engine *g, weft_error *e) {
     int most = weft_pick_rows(&g->config);
     for (int i = 0; i < g->n_requests; i++) {
         weft_request *r = g->requests[i];
-        if (r->phase != WEFT_PROMPT || !r->certain || !r->prompt.logprob) continue;
+        if (r->phase != WEFT_PROMPT || !r->certain || !r->prompt_logprobs.logprob) continue;
         int left = (int)r->n_prompt - 1 - r->done, rows = r->certain < left ? r->certain : left;
         for (int from = 0; from < rows && r->phase != WEFT_ENDED; from += most)
             WEFT_TRY(score(r, (size_t)(r->done + from + 1), r->row + from, rows - from < most ? rows - from : most, e));
@@ -65,7 +68,7 @@ weft_status weft_prompts_score(weft_engine *g, weft_error *e) {
 }
 
 bool weft_request_prompt_logprob(const weft_request *r, size_t i, float *logprob, const weft_logprob **top, int *n_top) {
-    const weft_prompt *p = &r->prompt;
+    const weft_prompt_logprobs *p = &r->prompt_logprobs;
     if (!i || i >= p->known) return false;
     *logprob = p->logprob[i];
     *n_top = p->n_top;
