@@ -84,15 +84,22 @@ void weft_costs_link(weft_costs *c, uint64_t ns) {
     measure(c, &c->link_ns, &c->links, (double)ns);
 }
 
+enum { TRUSTED = 3 }; /* measurements: before, a time that is longer than guessed may be an interruption */
+static const double a_row = 0.03, a_link = 0.1; /* guesses: of a pass */
+
+static double at_most(double time, uint32_t seen, double guess) {
+    return seen && seen < TRUSTED && time > guess ? guess : time;
+}
+
 double weft_costs_at(const weft_costs *c, int rows) {
-    const double a_row = 0.03; /* of a pass, where nothing says more */
     if (rows > WEFT_COST_ROWS) return weft_costs_at(c, WEFT_COST_ROWS) * rows / WEFT_COST_ROWS;
     int low = 0, high = 0;
     double most = 0; /* of fewer rows: more rows cost no less */
     for (int r = 1; r <= rows; r++)
         if (c->pass_ns[r] > 0) {
+            double t = low ? at_most(c->pass_ns[r], c->seen[r], most * (1 + a_row * (r - low))) : c->pass_ns[r];
             low = r;
-            if (c->pass_ns[r] > most) most = c->pass_ns[r];
+            if (t > most) most = t;
         }
     if (low == rows && rows) return most;
     for (int r = rows + 1; r <= WEFT_COST_ROWS && !high; r++)
@@ -100,15 +107,15 @@ double weft_costs_at(const weft_costs *c, int rows) {
     if (!low && !high) return 1 + a_row * (rows - 1);
     if (!low) return c->pass_ns[high] * (1 + a_row * (rows - 1)) / (1 + a_row * (high - 1));
     if (!high) return most * (1 + a_row * (rows - 1)) / (1 + a_row * (low - 1));
-    double end = c->pass_ns[high] > most ? c->pass_ns[high] : most;
+    double end = at_most(c->pass_ns[high], c->seen[high], most * (1 + a_row * (high - low)));
+    if (end < most) end = most;
     return most + (end - most) * (rows - low) / (high - low);
 }
 
 double weft_costs_link_at(const weft_costs *c) {
-    const double guess = 0.1; /* of a pass */
     for (int r = 1; r <= WEFT_COST_ROWS; r++)
-        if (c->pass_ns[r] > 0) return c->link_ns;
-    return guess;
+        if (c->pass_ns[r] > 0) return at_most(c->link_ns, c->links, a_link * c->pass_ns[r]);
+    return a_link;
 }
 
 bool weft_costs_ask_plain(weft_costs *c, int rows) {

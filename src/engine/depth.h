@@ -59,7 +59,8 @@ typedef struct weft_costs {
 } weft_costs;
 void weft_costs_pass(weft_costs *c, int rows, uint64_t ns);
 void weft_costs_link(weft_costs *c, uint64_t ns);
-/* Time of a pass: measured, or by its neighbours; never less for more rows. */
+/* Time of a pass: measured, or by its neighbours; never less for more rows. One that was measured once or twice counts as no more
+ * than a guess: a moment in which the machine was busy must not end all drafting. */
 double weft_costs_at(const weft_costs *c, int rows);
 /* Of a link; a guess where no pass has been measured. */
 double weft_costs_link_at(const weft_costs *c);

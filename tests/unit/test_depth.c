@@ -49,7 +49,7 @@ static weft_engine *open_engine(void) {
 static void put_costs(weft_costs *c, const machine *m) {
     for (int rows = 1; rows <= WEFT_MAX_DEPTH + 1; rows++) {
         c->pass_ns[rows] = 1e6 * m->pass[rows - 1];
-        c->seen[rows] = 1;
+        c->seen[rows] = 50;
     }
     c->link_ns = 1e6 * m->link;
     c->pace = 1;

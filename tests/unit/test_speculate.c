@@ -136,6 +136,13 @@ static void test_costs_are_monotone(void **state) {
     for (int i = 0; i < 60; i++) weft_costs_pass(&c, 1, 4000);
     ratio = weft_costs_at(&c, 12) / weft_costs_at(&c, 1);
     assert_true(ratio > 1.8 && ratio < 2.6);
+    weft_costs busy = {0}; /* one long pass ends nothing, three tell */
+    weft_costs_pass(&busy, 1, 1000);
+    weft_costs_pass(&busy, 4, 9000);
+    weft_costs_link(&busy, 5000);
+    assert_true(weft_costs_at(&busy, 4) < 1200 && weft_costs_at(&busy, 3) < 1200 && weft_costs_link_at(&busy) < 200);
+    for (int i = 0; i < 4; i++) weft_costs_pass(&busy, 4, 9000), weft_costs_link(&busy, 5000);
+    assert_true(weft_costs_at(&busy, 4) > 3 * weft_costs_at(&busy, 1) && weft_costs_link_at(&busy) > 1000);
     weft_costs cold = {0}; /* a first pass in cold memory, then interruptions */
     weft_costs_pass(&cold, 1, 50000);
     weft_costs_pass(&cold, 4, 1500);
